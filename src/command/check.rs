@@ -175,7 +175,9 @@ pub(crate) fn measure(
     loop {
         match (others.next()?, &mesh) {
             (Order::Measure { pairs, attempt }, Some(mesh)) => {
-                mesh.answer(&mut others, &pairs, attempt)?;
+                if let Some(answer) = mesh.take_part(&pairs, attempt) {
+                    others.say(&answer)?;
+                }
             }
             (Order::Compute, _) => others.say(&compute::speed())?,
             (Order::Measure { .. }, None) | (Order::End, _) => return Ok(()),

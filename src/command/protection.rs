@@ -45,27 +45,20 @@ pub(crate) fn ask_munged(info: &ClusterInfo, within: Duration) -> Option<Result<
 /// Returns the row of a table: what protects the meeting, and why. `munged` is what [`ask_munged`]
 /// returned, if it was asked.
 pub(crate) fn row(info: &ClusterInfo, munged: Option<&Result<(), String>>) -> [String; 3] {
-    let (protection, reason) = known(info, munged);
-    ["protection".to_owned(), protection.to_owned(), reason]
-}
-
-fn known(info: &ClusterInfo, munged: Option<&Result<(), String>>) -> (&'static str, String) {
     let secret = info.secret_source();
-    let without = match secret {
-        Some(source) => ("secret", source.to_owned()),
-        None => ("none", "neither a secret nor MUNGE".to_owned()),
+    let without = if secret.is_some() { "secret" } else { "none" };
+    let (protection, reason) = match info.munge().map(|own| (own, format!("MPIENV_AUTH={own}"))) {
+        None => (without, secret.unwrap_or("neither a secret nor MUNGE").to_owned()),
+        Some((munge, setting)) => match munged {
+            Some(Err(reason)) if munge.is_auto() => (without, format!("{setting}: {reason}")),
+            // Nothing replaces MUNGE where ranks must use it.
+            Some(Err(_)) => ("MUNGE", format!("{setting}: see {NO_ANSWER}")),
+            None if munge.is_auto() && secret.is_some() => ("MUNGE or secret", setting),
+            None if munge.is_auto() => ("MUNGE or none", setting),
+            Some(Ok(())) | None => ("MUNGE", setting),
+        },
     };
-    let Some(munge) = info.munge() else { return without };
-    let setting = format!("MPIENV_AUTH={munge}");
-    match munged {
-        Some(Err(reason)) if munge.is_auto() => (without.0, format!("{setting}: {reason}")),
-        // Nothing replaces MUNGE where ranks must use it.
-        Some(Err(_)) => ("MUNGE", format!("{setting}: see {NO_ANSWER}")),
-        None if munge.is_auto() => {
-            (if secret.is_some() { "MUNGE or secret" } else { "MUNGE or none" }, setting)
-        }
-        Some(Ok(())) | None => ("MUNGE", setting),
-    }
+    ["protection".to_owned(), protection.to_owned(), reason]
 }
 
 /// The code of the finding that munged does not answer where ranks must use it.

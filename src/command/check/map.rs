@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use serde::{Deserialize, Serialize};
 
 use super::Measures;
-use super::measurement::{Measurement, named};
+use super::measurement::{Measurement, grouped, named};
 use crate::command::protection::Protection;
 use crate::{Finding, Severity};
 use mpienv_launch::seam::{SAME_OPTIONS, nodes_differ, per_node, tell_if_on_one_host};
@@ -69,16 +69,8 @@ pub(crate) struct RankReport {
 impl JobMap {
     /// Returns the hosts in the order of their first rank, each with its ranks.
     pub(crate) fn hosts(&self) -> Vec<(&str, Vec<(u32, &RankReport)>)> {
-        let mut hosts: Vec<(&str, Vec<(u32, &RankReport)>)> = Vec::new();
-        let mut index: BTreeMap<&str, usize> = BTreeMap::new();
-        for (rank, report) in (0..).zip(&self.ranks) {
-            let at = *index.entry(&report.host).or_insert(hosts.len());
-            if at == hosts.len() {
-                hosts.push((&report.host, Vec::new()));
-            }
-            hosts[at].1.push((rank, report));
-        }
-        hosts
+        let ranks = (0..).zip(&self.ranks);
+        grouped(ranks.map(|(rank, report)| ((rank, report), report.host.as_str())))
     }
 
     /// Returns the map with what does not fit together although all ranks met.

@@ -1,5 +1,7 @@
 //! What one measurement of a check found out, and how its text shows numbers and tables.
 
+use std::collections::BTreeMap;
+
 use mpienv_core::seam::ranges;
 use serde::Serialize;
 use serde_json::Value;
@@ -66,16 +68,19 @@ pub(crate) fn table(rows: &[Vec<String>], has_numbers: bool) -> String {
     text
 }
 
-/// Groups ranks by what they have in common, in the order of each group's first rank.
-pub(crate) fn grouped<K: PartialEq>(
-    ranks: impl IntoIterator<Item = (u32, K)>,
-) -> Vec<(K, Vec<u32>)> {
-    let mut groups: Vec<(K, Vec<u32>)> = Vec::new();
-    for (rank, key) in ranks {
-        match groups.iter_mut().find(|(known, _)| *known == key) {
-            Some((_, own)) => own.push(rank),
-            None => groups.push((key, vec![rank])),
+/// Groups values, most often ranks, by what they have in common, in the order of each group's first
+/// value.
+pub(crate) fn grouped<T, K: Ord + Clone>(
+    values: impl IntoIterator<Item = (T, K)>,
+) -> Vec<(K, Vec<T>)> {
+    let mut groups: Vec<(K, Vec<T>)> = Vec::new();
+    let mut places = BTreeMap::new();
+    for (value, key) in values {
+        let at = *places.entry(key.clone()).or_insert(groups.len());
+        if at == groups.len() {
+            groups.push((key, Vec::new()));
         }
+        groups[at].1.push(value);
     }
     groups
 }

@@ -61,7 +61,7 @@ struct Card {
 
 /// What a host has to say about one pair.
 #[derive(Debug, Default, Serialize, Deserialize)]
-struct Answer {
+pub(super) struct Answer {
     /// Where it could not connect to, and why.
     unreached: Option<String>,
     /// What it measured, if it made the connection that was measured.
@@ -158,16 +158,7 @@ impl Mesh {
     }
 
     /// Measures with this host's partner, if it has one in this round.
-    pub(super) fn answer(
-        &self,
-        others: &mut Connections,
-        pairs: &[Pair],
-        attempt: usize,
-    ) -> Result<(), CheckError> {
-        self.take_part(pairs, attempt).map_or(Ok(()), |answer| others.say(&answer))
-    }
-
-    fn take_part(&self, pairs: &[Pair], attempt: usize) -> Option<Answer> {
+    pub(super) fn take_part(&self, pairs: &[Pair], attempt: usize) -> Option<Answer> {
         let own = self.own?;
         let partner = pairs.iter().find_map(|&(first, second)| match own {
             own if own == first => Some(second),
@@ -192,18 +183,13 @@ impl Mesh {
             answer.unreached = Some(format!("{address}: {refusal}"));
         });
         let (mine, theirs) = (outgoing.ok(), lines.incoming);
-        // Both hosts choose the connection that the first host made, if it did.
+        // Both hosts choose the connection that the first host made, if it did. The other one stays
+        // open meanwhile.
         let outcome = match (mine, theirs) {
-            (Some(mut stream), kept) if own < partner || kept.is_none() => {
-                let measured = measure::drive(&mut stream, self.most);
-                drop(kept);
-                measured.map(Some)
+            (Some(mut stream), other) if own < partner || other.is_none() => {
+                measure::drive(&mut stream, self.most).map(Some)
             }
-            (kept, Some(mut stream)) => {
-                let served = measure::serve(&mut stream);
-                drop(kept);
-                served.map(|()| None)
-            }
+            (_other, Some(mut stream)) => measure::serve(&mut stream).map(|()| None),
             _ => Ok(None),
         };
         match outcome {

@@ -127,11 +127,7 @@ impl Failure {
             return String::new();
         }
         let style = anstyle::AnsiColor::Red.on_default().bold();
-        let hint = match self {
-            Failure::Start(error) => correction::for_program(error),
-            _ => self.hint().map(str::to_owned),
-        };
-        let hint = hint.map_or(String::new(), |hint| format!("; {hint}"));
+        let hint = self.hint().map_or(String::new(), |hint| format!("; {hint}"));
         let report = match self {
             Failure::Launch(error) => error.report().map_or(String::new(), ToString::to_string),
             _ => String::new(),
@@ -162,18 +158,17 @@ impl Failure {
         }
     }
 
-    /// Returns the option that helps; the library does not know the options.
-    fn hint(&self) -> Option<&'static str> {
-        if let Some(error) = self.environment() {
-            return hint_for_error(error);
-        }
-        match self {
+    /// Returns the line or the option that helps; the library does not know the options.
+    fn hint(&self) -> Option<String> {
+        let hint = match self {
+            Failure::Start(error) => return correction::for_program(error),
             Failure::Launch(LaunchError::TooManyRanks { .. }) => {
-                Some("or simulate one rank with --rank R")
+                "or simulate one rank with --rank R"
             }
-            Failure::Unrepresentable(_) => Some("--shell NAME"),
-            _ => None,
-        }
+            Failure::Unrepresentable(_) => "--shell NAME",
+            _ => hint_for_error(self.environment()?)?,
+        };
+        Some(hint.to_owned())
     }
 
     /// Returns whether the reader of stdout has exited, as `head` does.

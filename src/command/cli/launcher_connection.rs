@@ -74,7 +74,9 @@ fn keep(rank: Pid, server: &OsStr) -> io::Result<()> {
     // The terminal's signals are for the rank.
     let _ = setsid();
     let socket = io::stdin().as_fd().try_clone_to_owned()?;
-    if wait(rank, &socket)? && server == Server::Pmi.word() && has_succeeded(rank) {
+    // A rank of which nothing is left cannot say that it has failed.
+    let has_succeeded = || exit_status(rank).is_none_or(|(_, status)| status == "0");
+    if wait(rank, &socket)? && server == Server::Pmi.word() && has_succeeded() {
         // The launcher may have ended meanwhile.
         let _ = Link::of(socket).finalize();
     }
@@ -108,11 +110,6 @@ fn wait(rank: Pid, socket: &impl AsFd) -> io::Result<bool> {
             return Ok(true);
         }
     }
-}
-
-/// Returns whether the process has exited with 0, or nothing is left of it that could say so.
-fn has_succeeded(rank: Pid) -> bool {
-    exit_status(rank).is_none_or(|(_, status)| status == "0")
 }
 
 /// Returns the state and the exit status of a process.

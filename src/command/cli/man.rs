@@ -64,20 +64,19 @@ fn write(command: clap::Command, to: &mut Vec<u8>) -> io::Result<()> {
     let page = Man::new(command.clone()).title("MPIENV").manual("User Commands").date(DATE);
     page.render_title(to)?;
     page.render_name_section(to)?;
-    let mut roff = Roff::new();
-    roff.control("SH", ["SYNOPSIS"]);
+    let placeholder = command.get_subcommand_value_name().unwrap_or("COMMAND");
+    let [name, verb, option] = [bold(command.get_name()), italic(placeholder), italic("OPTION")];
+    let synopsis = [name, roman(" "), verb, roman(" ["), option, roman("]...")];
     // Users copy the names of variables and options, so they must not be hyphenated.
-    roff.control("nh", []).text(synopsis(&command));
-    roff.to_writer(to)?;
+    Roff::new().control("SH", ["SYNOPSIS"]).control("nh", []).text(synopsis).to_writer(to)?;
     page.render_description_section(to)?;
     for verb in command.get_subcommands().cloned() {
         write_verb(verb, to)?;
     }
     common_options(&command, to)?;
-    let codes = ExitCode::MEANINGS.iter().map(|(code, meaning)| (code.to_string(), *meaning));
-    definitions("EXIT STATUS", codes, roman, to)?;
-    definitions("ENVIRONMENT", own(OWN_VARIABLES), bold, to)?;
-    definitions("FILES", own(FILES), italic, to)?;
+    definitions("EXIT STATUS", ExitCode::MEANINGS, roman, to)?;
+    definitions("ENVIRONMENT", OWN_VARIABLES, bold, to)?;
+    definitions("FILES", FILES, italic, to)?;
     examples("SH", &command, to)?;
     see_also(to)
 }
@@ -102,13 +101,11 @@ fn without_common(verb: clap::Command) -> clap::Command {
 
 fn write_verb(verb: clap::Command, to: &mut Vec<u8>) -> io::Result<()> {
     let name = verb.get_bin_name().unwrap_or_else(|| verb.get_name()).to_owned();
-    let mut roff = Roff::new();
-    roff.control("SH", [name.to_uppercase().as_str()]);
     let verb = without_common(verb);
     let has_common =
         verb.get_arguments().any(|arg| arg.is_hide_set() && arg.get_id() == "master_addr");
-    roff.text(synopsis_of_verb(&name, &verb, has_common));
-    roff.to_writer(to)?;
+    let synopsis = synopsis_of_verb(&name, &verb, has_common);
+    Roff::new().control("SH", [name.to_uppercase().as_str()]).text(synopsis).to_writer(to)?;
     let page = Man::new(verb.clone());
     let mut sections = Vec::new();
     page.render_description_section(&mut sections)?;
@@ -125,19 +122,6 @@ fn write_verb(verb: clap::Command, to: &mut Vec<u8>) -> io::Result<()> {
         }
     }
     examples("SS", &verb, to)
-}
-
-/// `mpienv COMMAND [OPTION]...`
-fn synopsis(command: &clap::Command) -> Vec<Inline> {
-    let placeholder = command.get_subcommand_value_name().unwrap_or("COMMAND");
-    vec![
-        bold(command.get_name()),
-        roman(" "),
-        italic(placeholder),
-        roman(" ["),
-        italic("OPTION"),
-        roman("]..."),
-    ]
 }
 
 /// The options of a subcommand and their values, without those that are hidden.
@@ -169,14 +153,11 @@ fn push(line: &mut Vec<Inline>, is_required: bool, words: Vec<Inline>) {
 }
 
 fn named_option(arg: &Arg) -> Vec<Inline> {
-    let mut words = Vec::new();
-    match (arg.get_short(), arg.get_long()) {
-        (Some(short), Some(long)) => {
-            words.extend([bold(format!("-{short}")), roman("|"), bold(format!("--{long}"))]);
-        }
-        (Some(short), None) => words.push(bold(format!("-{short}"))),
-        (None, long) => words.push(bold(format!("--{}", long.unwrap_or_default()))),
-    }
+    let long = bold(format!("--{}", arg.get_long().unwrap_or_default()));
+    let mut words = match arg.get_short() {
+        Some(short) => vec![bold(format!("-{short}")), roman("|"), long],
+        None => vec![long],
+    };
     if arg.get_action().takes_values() {
         words.extend([roman(" "), italic(value(arg))]);
     }
@@ -196,10 +177,8 @@ fn common_options(command: &clap::Command, to: &mut Vec<u8>) -> io::Result<()> {
         .get_subcommands()
         .filter(|verb| verb.get_arguments().any(|arg| arg.get_id() == "master_addr"));
     let names = readers.map(clap::Command::get_name).collect::<Vec<_>>().join(", ");
-    let mut roff = Roff::new();
-    roff.control("SS", ["Common options"]);
-    roff.text([roman(format!("These options apply to: {names}."))]);
-    roff.to_writer(to)?;
+    let apply = roman(format!("These options apply to: {names}."));
+    Roff::new().control("SS", ["Common options"]).text([apply]).to_writer(to)?;
     let mut options = Vec::new();
     Man::new(shared()).render_options_section(&mut options)?;
     for line in String::from_utf8_lossy(&options).lines().filter(|line| *line != ".SH OPTIONS") {
@@ -208,21 +187,17 @@ fn common_options(command: &clap::Command, to: &mut Vec<u8>) -> io::Result<()> {
     Ok(())
 }
 
-fn own(pairs: &'static [(&str, &'static str)]) -> impl Iterator<Item = (String, &'static str)> {
-    pairs.iter().map(|(name, meaning)| ((*name).to_owned(), *meaning))
-}
-
 /// Writes a section of terms and what they mean.
 fn definitions(
     heading: &str,
-    terms: impl Iterator<Item = (String, &'static str)>,
+    terms: &[(impl ToString, &str)],
     style: fn(String) -> Inline,
     to: &mut Vec<u8>,
 ) -> io::Result<()> {
     let mut roff = Roff::new();
     roff.control("SH", [heading]);
     for (term, meaning) in terms {
-        roff.control("TP", []).text([style(term)]).text([roman(meaning)]);
+        roff.control("TP", []).text([style(term.to_string())]).text([roman(*meaning)]);
     }
     roff.to_writer(to)
 }

@@ -127,13 +127,35 @@ impl Details<'_> {
 
     /// Returns the rows that `doctor` leaves out of its report.
     fn rows(&self) -> Vec<[String; 3]> {
-        let mut rows = more(self.info, self.own.as_ref());
-        rows.extend(self.cores.as_ref().map(cores_row));
+        let (info, from) = (self.info, self.info.provenance());
+        let mut rows = vec![
+            // munged may take its time, and show connects to nothing.
+            protection::row(info, None),
+            self.threads.row(&self.plan),
+            row("hosts", or_dash(info.hosts().map(hosts)), &from.hosts),
+            row("device index", or_dash(info.device_index()), &from.device_index),
+        ];
+        rows.extend(
+            info.restart_count().map(|count| row("restart count", count, &from.restart_count)),
+        );
+        rows.extend(info.platform().map(|platform| row("platform", platform, &from.platform)));
+        if let Some(OwnAddr { address, interface, .. }) = &self.own {
+            let route = "the route to the master address";
+            rows.push(row("own address", address, route));
+            rows.push(row("own interface", or_dash(interface.as_ref()), route));
+        }
+        rows.extend(self.cores.as_ref().map(|Binding { cpus, cores, nodes }| {
+            // The list may be long, and a long value would push away all sources.
+            let on =
+                if nodes.is_empty() { String::new() } else { format!(" on {}", numa_nodes(nodes)) };
+            row("binding", counted(*cores, "core"), format!("CPUs {cpus}{on}"))
+        }));
         rows.extend(self.devices.as_ref().map(HostDevices::row));
-        rows.insert(0, self.threads.row(&self.plan));
-        // munged may take its time, and show connects to nothing.
-        rows.insert(0, protection::row(self.info, None));
-        rows.extend(interface(self.info, self.environment));
+        rows.extend(interface_row(info));
+        let set = info.interface().into_iter().flat_map(|own| variables(own, self.environment));
+        rows.extend(set.map(|(name, value, is_kept)| {
+            row(name, value, if is_kept { "set already, kept" } else { "set" })
+        }));
         rows
     }
 }
@@ -179,30 +201,6 @@ pub(super) fn rows(info: &ClusterInfo) -> Vec<[String; 3]> {
     ]
 }
 
-/// Returns the rows of further values of the place.
-fn more(info: &ClusterInfo, own: Option<&OwnAddr>) -> Vec<[String; 3]> {
-    let from = info.provenance();
-    let mut rows = vec![
-        row("hosts", or_dash(info.hosts().map(hosts)), &from.hosts),
-        row("device index", or_dash(info.device_index()), &from.device_index),
-    ];
-    rows.extend(info.restart_count().map(|count| row("restart count", count, &from.restart_count)));
-    rows.extend(info.platform().map(|platform| row("platform", platform, &from.platform)));
-    if let Some(OwnAddr { address, interface, .. }) = own {
-        let route = "the route to the master address";
-        rows.push(row("own address", address, route));
-        rows.push(row("own interface", or_dash(interface.as_ref()), route));
-    }
-    rows
-}
-
-/// Returns the row of the CPUs that this process may use.
-fn cores_row(Binding { cpus, cores, nodes }: &Binding) -> [String; 3] {
-    // The list may be long, and a long value would push away all sources.
-    let on = if nodes.is_empty() { String::new() } else { format!(" on {}", numa_nodes(nodes)) };
-    row("binding", counted(*cores, "core"), format!("CPUs {cpus}{on}"))
-}
-
 /// Returns a variable of the interface, what the program finds in it, and whether the user set it.
 fn variables<'a>(
     own: &'a OwnInterface,
@@ -235,15 +233,6 @@ pub(super) fn interface_object(info: &ClusterInfo, environment: &Environment) ->
 pub(super) fn interface_row(info: &ClusterInfo) -> Option<[String; 3]> {
     let own = info.interface()?;
     Some(row("interface", &own.name, format!("{} ({})", own.source, own.address)))
-}
-
-/// Returns the rows of the interface and its variables.
-fn interface(info: &ClusterInfo, environment: &Environment) -> Vec<[String; 3]> {
-    let entries = info.interface().into_iter().flat_map(|own| variables(own, environment));
-    let entries = entries.map(|(name, value, is_kept)| {
-        row(name, value, if is_kept { "set already, kept" } else { "set" })
-    });
-    interface_row(info).into_iter().chain(entries).collect()
 }
 
 /// Lists the hosts of a few nodes, or only the first two and the last of many.

@@ -167,21 +167,14 @@ impl ThreadShare {
     }
 }
 
-/// Reports far more threads than cores, if the user chose their number by an option or a variable.
+/// Reports that the ranks of this node start more than twice as many threads as they have cores, if
+/// the user chose their number by an option or a variable.
 pub(super) fn too_many(chosen: Chosen, users: Option<usize>, share: &Share) -> Option<Finding> {
-    match chosen {
-        Some((Threads::Number(number), by)) => {
-            too_many_threads(usize::try_from(number).ok()?, by, share)
-        }
-        Some((Threads::Share, _)) => None,
-        _ => too_many_threads(users?, "OMP_NUM_THREADS", share),
-    }
-}
-
-/// Reports that the ranks of this node start more than twice as many threads as they have cores.
-///
-/// `source`: where the user chose the number of each rank.
-fn too_many_threads(threads: usize, source: &str, share: &Share) -> Option<Finding> {
+    let (threads, source) = match chosen {
+        Some((Threads::Number(number), by)) => (usize::try_from(number).ok()?, by),
+        Some((Threads::Share, _)) => return None,
+        _ => (users?, "OMP_NUM_THREADS"),
+    };
     let (ranks, cores) = (share.ranks, share.at_once());
     let all = threads.saturating_mul(ranks as usize);
     if all <= 2 * cores as usize {

@@ -87,35 +87,7 @@ impl<'a> Findings<'a> {
             cards.iter().map(|card| card.nccl.as_ref().err().cloned()),
         );
         self.shared(cards);
-        let nccl = |card: &CardReport| card.nccl.clone().ok();
-        self.differ(
-            cards,
-            Severity::Error,
-            "nccl-versions-differ",
-            "NCCL",
-            nccl,
-            "NCCL refuses ranks with different versions",
-            "install one version on all hosts, or put the same one first on LD_LIBRARY_PATH",
-        );
-        let device = |card: &CardReport| card.device.clone().ok();
-        self.differ(
-            cards,
-            Severity::Warning,
-            "gpu-drivers-differ",
-            "the driver",
-            |card| device(card).map(|own| own.driver),
-            "programs for a newer CUDA start on some hosts and fail on others",
-            "install one version of NVIDIA's driver on all hosts",
-        );
-        self.differ(
-            cards,
-            Severity::Warning,
-            "gpu-models-differ",
-            "the GPU",
-            |card| device(card).map(|own| own.name),
-            "the slowest or smallest GPU limits all ranks",
-            "ask the scheduler for GPUs of one model",
-        );
+        self.differ(cards);
         self.used(cards);
     }
 
@@ -143,31 +115,51 @@ impl<'a> Findings<'a> {
         }
     }
 
-    /// A value that is not the same on all ranks.
-    #[expect(clippy::too_many_arguments, reason = "what differs, and the three texts of a finding")]
-    fn differ(
-        &mut self,
-        cards: &[CardReport],
-        severity: Severity,
-        code: &'static str,
-        what: &str,
-        value: impl Fn(&CardReport) -> Option<String>,
-        why: &str,
-        remedy: &str,
-    ) {
-        let values = (0..).zip(cards).filter_map(|(rank, card)| Some((rank, value(card)?)));
-        let mut values = grouped(values);
-        if values.len() < 2 {
-            return;
+    /// Values that are not the same on all ranks.
+    fn differ(&mut self, cards: &[CardReport]) {
+        type Value = fn(&CardReport) -> Option<String>;
+        let compared: [(Severity, &str, &str, Value, &str, &str); 3] = [
+            (
+                Severity::Error,
+                "nccl-versions-differ",
+                "NCCL",
+                |card| card.nccl.clone().ok(),
+                "NCCL refuses ranks with different versions",
+                "install one version on all hosts, or put the same one first on LD_LIBRARY_PATH",
+            ),
+            (
+                Severity::Warning,
+                "gpu-drivers-differ",
+                "the driver",
+                |card| Some(card.device.as_ref().ok()?.driver.clone()),
+                "programs for a newer CUDA start on some hosts and fail on others",
+                "install one version of NVIDIA's driver on all hosts",
+            ),
+            (
+                Severity::Warning,
+                "gpu-models-differ",
+                "the GPU",
+                |card| Some(card.device.as_ref().ok()?.name.clone()),
+                "the slowest or smallest GPU limits all ranks",
+                "ask the scheduler for GPUs of one model",
+            ),
+        ];
+        for (severity, code, what, value, why, remedy) in compared {
+            let values = (0..).zip(cards).filter_map(|(rank, card)| Some((rank, value(card)?)));
+            let mut values = grouped(values);
+            if values.len() < 2 {
+                continue;
+            }
+            // Those of the most ranks first.
+            values.sort_by_key(|(_, ranks)| Reverse(ranks.len()));
+            let list = values
+                .iter()
+                .map(|(value, ranks)| format!("{value} ({})", named(ranks, self.hosts)));
+            let list = list.collect::<Vec<_>>().join("; ");
+            let what = format!("{what} is not the same on all ranks: {list}");
+            let fewer = values.into_iter().skip(1).flat_map(|(_, ranks)| ranks);
+            self.add(Finding::new(severity, code, what, why, remedy), fewer);
         }
-        // Those of the most ranks first.
-        values.sort_by_key(|(_, ranks)| Reverse(ranks.len()));
-        let list =
-            values.iter().map(|(value, ranks)| format!("{value} ({})", named(ranks, self.hosts)));
-        let what =
-            format!("{what} is not the same on all ranks: {}", list.collect::<Vec<_>>().join("; "));
-        let fewer = values.into_iter().skip(1).flat_map(|(_, ranks)| ranks);
-        self.add(Finding::new(severity, code, what, why, remedy), fewer);
     }
 
     /// Devices that other programs use.
@@ -246,9 +238,7 @@ impl<'a> Findings<'a> {
             let mut slow: Vec<&PairSpeed> =
                 alike.iter().copied().filter(|pair| is_slow(pair)).collect();
             let of_rank = |rank: u32| alike.iter().filter(move |pair| pair.ranks.contains(&rank));
-            let mut ranks: Vec<u32> = slow.iter().flat_map(|pair| pair.ranks).collect();
-            ranks.sort_unstable();
-            ranks.dedup();
+            let mut ranks: BTreeSet<u32> = slow.iter().flat_map(|pair| pair.ranks).collect();
             ranks
                 .retain(|&rank| of_rank(rank).count() > 1 && of_rank(rank).all(|own| is_slow(own)));
             for &rank in &ranks {

@@ -94,9 +94,7 @@ impl Choice {
     fn note(&mut self, text: &str) {
         if let Some(network) = text.strip_prefix("Using network ") {
             self.network = Some(network.to_owned());
-        } else if let Some((_, using)) =
-            text.split_once("Bootstrap").filter(|(at, _)| at.is_empty())
-        {
+        } else if let Some(using) = text.strip_prefix("Bootstrap") {
             let using = using.split_once("Using ").map(|(_, using)| name(using));
             self.bootstrap = using.or(self.bootstrap.take());
         } else if let Some(rest) = text.strip_prefix("NET/") {

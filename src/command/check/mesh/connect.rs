@@ -50,13 +50,9 @@ fn join(
     let stream = TcpStream::connect_timeout(&address, left)?;
     stream.set_nodelay(true)?;
     let key = ConnectionKey::new(shared, Purpose::Collective, to);
-    let introduced = Introduced::new(stream, deadline, &key, claimed(own)?)?;
-    Ok(introduced.welcomed()?.0)
-}
-
-/// What a rank says that it is: the last one of a job, because only one rank is let in at a time.
-fn claimed(rank: u32) -> io::Result<Rank> {
-    Rank::new(rank, rank.saturating_add(1)).map_err(io::Error::other)
+    // It says that it is the last rank of a job, because only one rank is let in at a time.
+    let claimed = Rank::new(own, own.saturating_add(1)).map_err(io::Error::other)?;
+    Ok(Introduced::new(stream, deadline, &key, claimed)?.welcomed()?.0)
 }
 
 fn accept(

@@ -46,7 +46,7 @@ impl Context<'_> {
 
     fn blocked_host(&self, host: usize) -> Finding {
         let own = self.pairs.iter().filter(|pair| pair.has(host));
-        let tried = own.flat_map(tried).next().unwrap_or_default();
+        let tried = own.flat_map(Between::unreached).next().unwrap_or_default();
         let name = self.names[host];
         Finding::error(
             "mesh-host-blocked",
@@ -60,12 +60,15 @@ impl Context<'_> {
 
     fn blocked_pair(&self, pair: &Between) -> Finding {
         let (first, second) = (self.names[pair.hosts.0], self.names[pair.hosts.1]);
+        let one_way = |from, to| {
+            format!("{from} cannot connect to {to}, although {to} can connect to {from}")
+        };
         let what = match pair.reached {
             [true, _] => one_way(second, first),
             [_, true] => one_way(first, second),
             _ => format!("{first} and {second} cannot connect to each other"),
         };
-        let tried: Vec<_> = tried(pair).collect();
+        let tried: Vec<_> = pair.unreached().collect();
         Finding::error(
             "mesh-pair-blocked",
             format!("{what} ({BESIDE}: {})", tried.join(", ")),
@@ -136,18 +139,7 @@ impl Context<'_> {
 const WHY: &str = "NCCL, gloo and MPI connect all hosts on ports that the system chooses, and a \
                    firewall lets only some ports through";
 
-fn one_way(from: &str, to: &str) -> String {
-    format!("{from} cannot connect to {to}, although {to} can connect to {from}")
-}
-
 const BESIDE: &str = "tried ports other than the master's";
-
-/// Where the hosts of a pair tried in vain to connect to.
-fn tried(pair: &Between) -> impl Iterator<Item = String> + '_ {
-    let sides = pair.tried.iter().zip(pair.reached);
-    let sides = sides.filter(|(_, reached)| !reached).flat_map(|(tried, _)| tried);
-    sides.cloned()
-}
 
 fn late(host: &str, others: &str, ahead: f64) -> Finding {
     let (seconds, how) = (ahead.abs(), if ahead < 0.0 { "behind" } else { "ahead of" });

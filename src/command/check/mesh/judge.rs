@@ -43,6 +43,12 @@ impl Between {
         !self.is_blocked() && self.measured.is_none()
     }
 
+    /// Where the hosts tried in vain to connect to.
+    pub(super) fn unreached(&self) -> impl Iterator<Item = &str> {
+        let sides = self.tried.iter().zip(self.reached).filter(|(_, reached)| !reached);
+        sides.flat_map(|(tried, _)| tried).map(String::as_str)
+    }
+
     pub(super) fn has(&self, host: usize) -> bool {
         self.hosts.0 == host || self.hosts.1 == host
     }
@@ -219,8 +225,7 @@ pub(super) fn clocks_of(hosts: usize, all: &[Between]) -> Vec<Option<(f64, f64)>
     let (median, inexact) =
         known.get(known.len().saturating_sub(1) / 2).copied().unwrap_or_default();
     let from_median = |(offset, error): (f64, f64)| (offset - median, error + inexact);
-    let ahead = offsets.into_iter().map(|own| own.map(from_median));
-    ahead.collect()
+    offsets.into_iter().map(|own| own.map(from_median)).collect()
 }
 
 fn clocks(hosts: usize, all: &[Between]) -> Vec<Fault> {

@@ -99,15 +99,8 @@ impl PairReport {
     fn of(between: &Between) -> PairReport {
         let (first, second) = between.hosts;
         let measured = between.measured;
-        let mut errors = Vec::new();
-        for side in 0..2 {
-            if !between.reached[side] {
-                errors.extend(between.tried[side].iter().cloned());
-            }
-        }
-        if measured.is_none() {
-            errors.extend(between.broken.clone());
-        }
+        let broken = between.broken.as_deref().filter(|_| measured.is_none());
+        let errors = between.unreached().chain(broken).map(str::to_owned).collect();
         PairReport {
             hosts: [first, second],
             gbit_per_s: measured.map(|own| gbit(own.there)),
