@@ -118,15 +118,13 @@ pub(crate) fn check(
             map(meeting).map_or_else(|error| Some(error.to_string()), |map| map.first_error());
         report.unwrap_or_default().into_bytes()
     });
-    let gathered = gathered.map_err(|error| match probe.and_then(|probe| probe.end(info)) {
-        Some((code, seen)) => CheckError::Master { code, seen, error },
-        None if matches!(error, rendezvous::RendezvousError::PortInUse { .. }) => {
-            match another(info) {
-                Some((how, own)) => CheckError::PortInUse { error, how, own },
-                None => CheckError::Rendezvous(error),
-            }
+    let gathered = gathered.map_err(|error| {
+        let is_in_use = matches!(error, rendezvous::RendezvousError::PortInUse { .. });
+        match (probe.and_then(|probe| probe.end(info)), another(info).filter(|_| is_in_use)) {
+            (Some((code, seen)), _) => CheckError::Master { code, seen, error },
+            (None, Some((how, own))) => CheckError::PortInUse { error, how, own },
+            (None, None) => CheckError::Rendezvous(error),
         }
-        None => CheckError::Rendezvous(error),
     })?;
     match gathered {
         Gathered::All(meeting) => Ok(Some(map(&meeting)?)),

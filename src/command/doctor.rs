@@ -69,30 +69,17 @@ pub fn nccl_interfaces<'a>(info: &ClusterInfo, machine: &'a Machine) -> Option<V
 ///
 /// If the master is a loopback address or this host's own name, no lookup is made.
 pub(crate) fn master_of_one_node(info: &ClusterInfo, patience: Duration) -> Option<Finding> {
-    let host = info.master_addr().ok()?;
-    if !info.rank().is_first()
-        || is_on_one_node(info) != Some(true)
-        || host.is_loopback()
-        || is_own_name(host)
-    {
-        return None;
-    }
+    uncertain_master(info).filter(|_| is_on_one_node(info) == Some(true))?;
     master_elsewhere(info, patience).map(|(finding, _)| finding)
 }
 
 /// Returns only the finding `master-not-here`, for rank 0 of a job that may be on several nodes. Its
 /// program starts, because the address may lead to this host.
 pub(crate) fn master_of_several_nodes(info: &ClusterInfo, patience: Duration) -> Option<Finding> {
-    let host = info.master_addr().ok()?;
+    let host = uncertain_master(info)?;
     // The launcher's list of hosts has shown it already.
     let is_said = info.findings().iter().any(|finding| finding.code == "master-not-rank-0");
-    if !info.rank().is_first()
-        || is_said
-        || !several_nodes(info)
-        || info.agent_listens()
-        || host.is_loopback()
-        || is_own_name(host)
-    {
+    if is_said || !several_nodes(info) || info.agent_listens() {
         return None;
     }
     // A name that does not resolve yet may do so when the program needs it.
@@ -114,8 +101,11 @@ pub(crate) fn master_elsewhere(
     }
 }
 
-fn is_own_name(host: &Host) -> bool {
-    host_name().is_some_and(|own| host.to_string().eq_ignore_ascii_case(&own))
+/// Returns the master that this process names, if it is rank 0, unless that is obviously this host.
+fn uncertain_master(info: &ClusterInfo) -> Option<&Host> {
+    let host = info.master_addr().ok().filter(|_| info.rank().is_first())?;
+    let is_own = |own: String| host.to_string().eq_ignore_ascii_case(&own);
+    (!host.is_loopback() && !host_name().is_some_and(is_own)).then_some(host)
 }
 
 /// Returns whether the job may be on several nodes.

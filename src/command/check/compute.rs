@@ -4,6 +4,7 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
+use serde_json::json;
 
 use super::connections::{Connections, Order};
 use super::measurement::{Measurement, figure, grouped, named};
@@ -103,16 +104,6 @@ pub(super) fn lead(others: &mut Connections, map: &JobMap) -> Result<Measurement
     Ok(measurement(map, &speeds))
 }
 
-/// What was measured on the ranks.
-#[derive(Serialize)]
-struct Report<'a> {
-    median_multiply_adds_per_s: f64,
-    median_bytes_copied_per_s: f64,
-    /// In the order of ranks.
-    ranks: Vec<RankSpeed>,
-    findings: &'a [Finding],
-}
-
 /// How fast one rank is, as a part of the median.
 #[derive(Serialize)]
 struct RankSpeed {
@@ -138,17 +129,18 @@ fn measurement(map: &JobMap, speeds: &[Speed]) -> Measurement {
     let slow = if map.simulated { Vec::new() } else { slow(speeds) };
     let findings = findings(&slow, &ranks);
     let bad_hosts = slow.iter().map(|&rank| ranks[rank as usize].host.clone()).collect();
-    let report = Report {
-        median_multiply_adds_per_s: medians[0],
-        median_bytes_copied_per_s: medians[1],
-        ranks,
-        findings: &findings,
-    };
-    Measurement::new(&report, text(&report), findings.clone(), bad_hosts)
+    let report = json!({
+        "median_multiply_adds_per_s": medians[0],
+        "median_bytes_copied_per_s": medians[1],
+        // In the order of ranks.
+        "ranks": ranks,
+        "findings": findings,
+    });
+    Measurement::new(&report, text(medians, &ranks), findings, bad_hosts)
 }
 
-fn text(report: &Report<'_>) -> String {
-    let ranks = report.ranks.iter().enumerate();
+fn text(medians: Speed, ranks: &[RankSpeed]) -> String {
+    let ranks = ranks.iter().enumerate();
     let slowest = ranks.min_by(|(_, one), (_, other)| one.least().total_cmp(&other.least()));
     let slowest = slowest.map_or(String::new(), |(rank, speed)| {
         let part = 100.0 * speed.least();
@@ -156,8 +148,8 @@ fn text(report: &Report<'_>) -> String {
     });
     format!(
         "\ncompute: the median rank does {} billion multiply-adds and copies {} GB in a second{slowest}\n",
-        figure(report.median_multiply_adds_per_s / 1e9),
-        figure(report.median_bytes_copied_per_s / 1e9)
+        figure(medians[0] / 1e9),
+        figure(medians[1] / 1e9)
     )
 }
 

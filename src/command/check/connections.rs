@@ -35,7 +35,6 @@ pub(super) struct Connections {
     star: Star,
     /// What has arrived and was not yet returned. Two orders may arrive at once.
     heard: VecDeque<(u32, Heard)>,
-    is_first: bool,
 }
 
 impl Connections {
@@ -48,7 +47,7 @@ impl Connections {
         let own = rendezvous(info, timeout, bind)?;
         let (_, star) = stay_connected(&own, Role::Checks, SILENCE, Vec::new(), |_| Vec::new())?;
         let star = star.map_err(CheckError::Socket)?;
-        Ok(Connections { star, heard: VecDeque::new(), is_first: info.rank().is_first() })
+        Ok(Connections { star, heard: VecDeque::new() })
     }
 
     /// Gives an order to all other ranks, does rank 0's own part, and returns the answers of these
@@ -105,12 +104,10 @@ impl Connections {
         Ok(())
     }
 
-    /// Ends the check: on rank 0 for all ranks.
+    /// Ends the check on rank 0, for all ranks.
     pub(super) fn end(mut self) -> Result<(), CheckError> {
-        if self.is_first {
-            self.say(&Order::End)?;
-            self.star.close(FAREWELL);
-        }
+        self.say(&Order::End)?;
+        self.star.close(FAREWELL);
         Ok(())
     }
 }

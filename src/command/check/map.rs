@@ -78,7 +78,9 @@ impl JobMap {
         let mut findings = Vec::new();
         let hosts = if self.simulated { Vec::new() } else { self.hosts() };
         findings.extend(self.workers_differ());
-        for (host, ranks) in hosts.iter().filter(|_| !self.is_of_nodes()) {
+        // Each rank may be the launch of a node, which starts that node's workers.
+        let are_nodes = self.ranks.iter().all(|report| report.workers.is_some());
+        for (host, ranks) in hosts.iter().filter(|_| !are_nodes) {
             findings.extend(same_local_rank(host, ranks));
             findings.extend(other_local_size(host, ranks));
         }
@@ -89,11 +91,6 @@ impl JobMap {
         findings.extend(self.rejected_connections());
         self.findings = findings;
         self
-    }
-
-    /// Returns whether each rank is the launch of a node, which starts that node's workers.
-    fn is_of_nodes(&self) -> bool {
-        self.ranks.iter().all(|report| report.workers.is_some())
     }
 
     /// Says on stderr that two nodes are on one host.
@@ -182,17 +179,14 @@ impl JobMap {
     }
 
     fn rejected_connections(&self) -> Option<Finding> {
+        let what = match self.rejected {
+            1 => "1 connection to the master's port was not a rank of this job".to_owned(),
+            count => format!("{count} connections to the master's port were not ranks of this job"),
+        };
         (self.rejected > 0).then(|| {
             Finding::note(
                 "strangers",
-                match self.rejected {
-                    1 => "1 connection to the master's port was not a rank of this job".to_owned(),
-                    count => {
-                        format!(
-                            "{count} connections to the master's port were not ranks of this job"
-                        )
-                    }
-                },
+                what,
                 "a port scanner, a health check, or another job with the same port",
                 "if it is another job, give each job a different MASTER_PORT",
             )

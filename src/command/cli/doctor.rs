@@ -12,7 +12,7 @@ use crate::command::protection::{self, NO_ANSWER};
 use crate::rendezvous::Member;
 use crate::{ClusterInfo, Environment, Severity, host_name};
 use clap::Args;
-use serde::Serialize;
+use serde_json::json;
 
 use self::comparison::{Cores, Summary, differences, shared_cores, shared_devices};
 use super::place::JointPlaceOptions;
@@ -21,21 +21,6 @@ use super::{Failure, check, examples, lines_of, show, stream, time_or_none};
 
 /// How long a name may take to resolve.
 const PATIENCE: Duration = Duration::from_secs(5);
-
-/// The object that `--json` prints: the one of `show --json`, the interfaces of this host, and all
-/// findings.
-#[derive(Serialize)]
-struct Examined<'a> {
-    info: &'a ClusterInfo,
-    /// The interfaces that NCCL_SOCKET_IFNAME allows; null if NCCL chooses them itself.
-    nccl_interfaces: Option<Vec<&'a str>>,
-    threads: serde_json::Value,
-    /// What `exec` and `launch` set to the interface; null if nothing.
-    interface: serde_json::Value,
-    /// The host's devices; null if it has none.
-    devices: Option<HostDevices>,
-    findings: &'a [crate::Finding],
-}
 
 /// Show each value, and find problems on this host
 ///
@@ -81,14 +66,17 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     }
     let host_devices = HostDevices::of(machine.topology.devices(), &environment);
     if json {
-        stream::print_json(&Examined {
-            info: &info,
-            nccl_interfaces: doctor::nccl_interfaces(&info, &machine),
-            threads: threads.object(&plan),
-            interface: show::interface_object(&info, &environment),
-            devices: host_devices,
-            findings: &findings,
-        })?;
+        stream::print_json(&json!({
+            "info": info,
+            // The interfaces that NCCL_SOCKET_IFNAME allows; null if NCCL chooses them itself.
+            "nccl_interfaces": doctor::nccl_interfaces(&info, &machine),
+            "threads": threads.object(&plan),
+            // What `exec` and `launch` set to the interface; null if nothing.
+            "interface": show::interface_object(&info, &environment),
+            // The host's devices; null if it has none.
+            "devices": host_devices,
+            "findings": findings,
+        }))?;
         return verdict(findings.iter().any(|finding| finding.severity > Severity::Note));
     }
     let more =

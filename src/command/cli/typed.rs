@@ -11,85 +11,65 @@ use mpienv_core::seam::Programs;
 
 use super::{Failure, program};
 
-/// What users call launchers, and the names to use.
-const LAUNCHERS: &[(&[&str], &str)] = &[
+/// What users call launchers, and the names to use. Here and below, words of a list have blanks
+/// between them.
+const LAUNCHERS: &[(&str, &str)] = &[
     (
-        &["pbs", "torque", "openpbs", "pbs-pro", "pbspro", "qsub"],
+        "pbs torque openpbs pbs-pro pbspro qsub",
         "PBS starts the ranks with an MPI: choose open-mpi, hydra (MPICH, Intel MPI) or pals (Cray)",
     ),
     (
-        &["sge", "uge", "grid-engine", "gridengine"],
+        "sge uge grid-engine gridengine",
         "Grid Engine starts the ranks with an MPI: choose open-mpi or hydra (MPICH, Intel MPI)",
     ),
-    (&["lsf", "bsub"], "LSF starts the ranks with jsrun or an MPI: choose jsm, open-mpi or hydra"),
+    ("lsf bsub", "LSF starts the ranks with jsrun or an MPI: choose jsm, open-mpi or hydra"),
     (
-        &["mpi", "mpirun", "mpiexec"],
+        "mpi mpirun mpiexec",
         "choose the MPI: open-mpi, hydra (MPICH, Intel MPI), mvapich or pals (Cray)",
     ),
-    (&["openmpi", "ompi"], "its name is open-mpi"),
+    ("openmpi ompi", "its name is open-mpi"),
     (
-        &["azureml", "azure"],
+        "azureml azure",
         "AzureML starts the ranks with mpirun (`type: mpi`): choose open-mpi; or sets RANK and WORLD_SIZE (`type: pytorch`): \
          choose user",
     ),
-    (&["mpich", "intel-mpi", "intelmpi", "impi"], "its name is hydra"),
-    (&["srun", "sbatch"], "its name is slurm"),
-    (&["jsrun"], "its name is jsm"),
-    (&["aprun", "cray"], "its name is pals"),
-    (&["torch", "pytorch", "torchelastic"], "its name is torchrun"),
-    (&["k8s"], "its name is kubernetes"),
-    (&["none"], "its name is alone"),
+    ("mpich intel-mpi intelmpi impi", "its name is hydra"),
+    ("srun sbatch", "its name is slurm"),
+    ("jsrun", "its name is jsm"),
+    ("aprun cray", "its name is pals"),
+    ("torch pytorch torchelastic", "its name is torchrun"),
+    ("k8s", "its name is kubernetes"),
+    ("none", "its name is alone"),
 ];
 
 /// The options of launchers for the number of processes.
-const COUNTS: [&str; 11] = [
-    "-n",
-    "-np",
-    "--np",
-    "--nproc",
-    "--nprocs",
-    "--ntasks",
-    "--ranks",
-    "--workers",
-    "--num-workers",
-    "--num-processes",
-    "--num_processes",
-];
+const COUNTS: &str = "-n -np --np --nproc --nprocs --ntasks --ranks --workers --num-workers \
+                      --num-processes --num_processes";
 
 /// The options of other launchers, chiefly torchrun's, with hyphens, and what is said of each.
-const OPTIONS: &[(&[&str], &str)] = &[
+const OPTIONS: &[(&str, &str)] = &[
+    ("--standalone", "omit it: without other nodes, the workers of launch are a job of their own"),
+    ("-m --module", "start Python yourself, as in `-- python -m MODULE`"),
+    ("--no-python", "omit it: the command after `--` may be any program"),
     (
-        &["--standalone"],
-        "omit it: without other nodes, the workers of launch are a job of their own",
-    ),
-    (&["-m", "--module"], "start Python yourself, as in `-- python -m MODULE`"),
-    (&["--no-python"], "omit it: the command after `--` may be any program"),
-    (
-        &["--rdzv-backend", "--rdzv-endpoint", "--rdzv-id", "--rdzv-conf"],
+        "--rdzv-backend --rdzv-endpoint --rdzv-id --rdzv-conf",
         "omit it: the launcher, MASTER_ADDR or --master-addr names where the ranks meet",
     ),
     (
-        &["--wait-for-master"],
+        "--wait-for-master",
         "exec has this option; on several nodes, `launch --meet TIME` waits for all of them",
     ),
     (
-        &["--hostfile", "--machinefile", "-H", "--host", "--hosts", "--nodelist", "-w"],
+        "--hostfile --machinefile -H --host --hosts --nodelist -w",
         "launch starts the workers of one node: start it on each host, as with ssh or pdsh, with --node-rank, --nnodes and \
          --master-addr; or let mpirun start the ranks, as in `mpirun --hostfile FILE mpienv exec -- CMD`",
     ),
-    (&["--tee", "--redirects"], "for a file of each worker's output, use `launch --log-dir DIR`"),
+    ("--tee --redirects", "for a file of each worker's output, use `launch --log-dir DIR`"),
 ];
 
 /// The options of launchers for the shape of a job, with hyphens, beside those of `COUNTS`.
-const SHAPES: [&str; 7] = [
-    "-N",
-    "--nnodes",
-    "--num-nodes",
-    "--ntasks-per-node",
-    "--tasks-per-node",
-    "--nproc-per-node",
-    "--npernode",
-];
+const SHAPES: &str =
+    "-N --nnodes --num-nodes --ntasks-per-node --tasks-per-node --nproc-per-node --npernode";
 
 /// Programs that start the ranks of their node. Those that start the ranks of a job are described
 /// with their launcher.
@@ -98,31 +78,31 @@ const OF_A_NODE: &[Inner] = &[
         names: "torchrun torch.distributed.run torch.distributed.launch",
         verbs: "",
         example: "mpienv exec --per-node -- torchrun ...",
-        knows: Some(&["--nnodes", "--node-rank", "--rdzv-", "PET_NNODES", "PET_RDZV_ENDPOINT"]),
+        knows: Some("--nnodes --node-rank --rdzv- PET_NNODES PET_RDZV_ENDPOINT"),
     },
     Inner {
         names: "deepspeed",
         verbs: "",
         example: "mpienv exec --template -- deepspeed --no_ssh --node_rank {node_rank} --master_addr {master_addr} ...",
-        knows: Some(&["--no-ssh", "--node-rank"]),
+        knows: Some("--no-ssh --node-rank"),
     },
     Inner {
         names: "accelerate",
         verbs: "launch",
         example: "mpienv exec --template -- accelerate launch --multi_gpu --num_machines {nnodes} --machine_rank {node_rank} ...",
-        knows: Some(&["--num-machines", "--machine-rank", "--config-file"]),
+        knows: Some("--num-machines --machine-rank --config-file"),
     },
     Inner {
         names: "paddle.distributed.launch",
         verbs: "",
         example: "mpienv exec --template -- python -m paddle.distributed.launch --rank {node_rank} --master {master_addr}:{master_port} ...",
-        knows: Some(&["--nnodes", "--rank", "--master", "PADDLE_NNODES", "PADDLE_MASTER"]),
+        knows: Some("--nnodes --rank --master PADDLE_NNODES PADDLE_MASTER"),
     },
     Inner {
         names: "msrun",
         verbs: "",
         example: "mpienv exec --template -- msrun --node_rank {node_rank} --master_addr {master_addr} ...",
-        knows: Some(&["--node-rank"]),
+        knows: Some("--node-rank"),
     },
 ];
 
@@ -138,7 +118,7 @@ struct Inner {
     example: &'static str,
     /// The options, written with hyphens, and the variables that show that a node's launcher knows
     /// the other nodes. `None` if it starts the ranks of a job, usually on several nodes.
-    knows: Option<&'static [&'static str]>,
+    knows: Option<&'static str>,
 }
 
 /// Returns all programs that start ranks.
@@ -156,19 +136,19 @@ fn inner() -> impl Iterator<Item = Inner> {
 /// Returns which launcher is meant by the name of a batch system or of a launcher's program.
 pub(super) fn launcher(name: &str) -> Option<&'static str> {
     let name = name.to_ascii_lowercase().replace(['_', ' '], "-");
-    LAUNCHERS.iter().find(|(names, _)| names.contains(&&*name)).map(|(_, meant)| *meant)
+    LAUNCHERS.iter().find(|(names, _)| has(names, &name)).map(|(_, meant)| *meant)
 }
 
 /// Returns what is said of another launcher's option.
 pub(super) fn option(name: &str) -> Option<&'static str> {
     let name = name.replace('_', "-");
-    OPTIONS.iter().find(|(names, _)| names.contains(&&*name)).map(|(_, said)| *said)
+    OPTIONS.iter().find(|(names, _)| has(names, &name)).map(|(_, said)| *said)
 }
 
 /// Returns what `simulate` says of another launcher's option.
 pub(super) fn shape(name: &str) -> Option<&'static str> {
     let name = name.replace('_', "-");
-    let is_known = SHAPES.contains(&&*name) || COUNTS.contains(&&*name);
+    let is_known = has(SHAPES, &name) || has(COUNTS, &name);
     is_known.then_some("simulate takes the number of nodes and of ranks on each: --nodes N --ppn P")
 }
 
@@ -176,16 +156,16 @@ pub(super) fn shape(name: &str) -> Option<&'static str> {
 /// `-n=2`.
 pub(super) fn count(words: &[OsString]) -> Option<(&OsStr, usize)> {
     let (word, rest) = words.split_first()?;
-    if COUNTS.iter().any(|name| word == name) {
+    if COUNTS.split(' ').any(|name| word == name) {
         let value = rest.first().filter(|value| !value.as_encoded_bytes().starts_with(b"-"))?;
         return Some((value, 2));
     }
-    let joined = |name: &&str| {
+    let joined = |name: &str| {
         let value = word.to_str()?.strip_prefix(name)?;
         let number = Some(value).filter(|value| value.bytes().all(|byte| byte.is_ascii_digit()));
         value.strip_prefix('=').or(number).filter(|value| !value.is_empty())
     };
-    COUNTS.iter().find_map(joined).map(|value| (OsStr::new(value), 1))
+    COUNTS.split(' ').find_map(joined).map(|value| (OsStr::new(value), 1))
 }
 
 /// Whether the command may be a launcher.
@@ -235,10 +215,10 @@ impl LauncherOption {
 }
 
 /// Returns whether a word starts with one of these options, or one of these variables is set.
-fn is_known(known: &[&str], environment: &Environment, words: &[OsString]) -> bool {
+fn is_known(known: &str, environment: &Environment, words: &[OsString]) -> bool {
     let words: Vec<_> = words.iter().map(|word| word.to_string_lossy().replace('_', "-")).collect();
     let is_typed = |option: &str| words.iter().any(|word| word.starts_with(option));
-    known.iter().any(|known| is_typed(known) || environment.is_set(known))
+    known.split(' ').any(|known| is_typed(known) || environment.is_set(known))
 }
 
 /// A launcher that is started.
@@ -342,14 +322,18 @@ pub(super) fn find(all: &[OsString]) -> Option<Found<'_>> {
         words.find(|word| word == "-m" || !word.starts_with('-')).filter(|word| word == "-m")?;
         name = words.next()?.into_owned();
     }
-    let is_in = |list: &str, word: &str| list.split(' ').any(|name| name == word);
-    let inner = inner().find(|inner| is_in(inner.names, &name))?;
+    let inner = inner().find(|inner| has(inner.names, &name))?;
     if !inner.verbs.is_empty() {
-        let verb = words.next().filter(|verb| is_in(inner.verbs, verb))?;
+        let verb = words.next().filter(|verb| has(inner.verbs, verb))?;
         name = format!("{name} {verb}");
     }
     let (start, words) = all.split_at(all.len() - words.len());
     Some(Found { name, inner, start, words })
+}
+
+/// Returns whether a word is in a list of words with blanks between them.
+fn has(list: &str, word: &str) -> bool {
+    list.split(' ').any(|known| known == word)
 }
 
 fn is_mpienv(word: &OsString) -> bool {

@@ -4,7 +4,7 @@ use std::env::consts::{ARCH, OS};
 use std::io;
 
 use clap::{Arg, ArgAction};
-use serde::Serialize;
+use serde_json::json;
 
 use super::stream;
 
@@ -27,19 +27,6 @@ const FEATURES: [(&str, bool); 9] = [
     ("testing", cfg!(feature = "testing")),
 ];
 
-/// What `--version --json` prints.
-#[derive(Debug, Serialize)]
-struct Build {
-    version: &'static str,
-    /// This and the next two are null unless a checkout was built.
-    commit: Option<&'static str>,
-    date: Option<&'static str>,
-    /// Whether the sources were not the commit's.
-    changed: Option<bool>,
-    target: String,
-    features: Vec<&'static str>,
-}
-
 /// The option `--json`, which only makes sense with `--version`.
 pub(super) fn json() -> Arg {
     let help = "With --version: print the version, commit, target and features as JSON";
@@ -50,12 +37,15 @@ pub(super) fn print_json() -> io::Result<()> {
     // No build script tells published packages their target. For x86-64 and aarch64, this is
     // what Rust calls it.
     let c_library = if cfg!(target_env = "musl") { "musl" } else { "gnu" };
-    stream::print_json(&Build {
-        version: env!("CARGO_PKG_VERSION"),
-        commit: option_env!("COMMIT"),
-        date: option_env!("COMMIT_DATE"),
-        changed: option_env!("COMMIT_IS_CHANGED").map(|changed| changed == "true"),
-        target: format!("{ARCH}-unknown-{OS}-{c_library}"),
-        features: FEATURES.into_iter().filter_map(|(name, is_on)| is_on.then_some(name)).collect(),
-    })
+    let features = FEATURES.into_iter().filter_map(|(name, is_on)| is_on.then_some(name));
+    stream::print_json(&json!({
+        "version": env!("CARGO_PKG_VERSION"),
+        // This and the next two are null unless a checkout was built.
+        "commit": option_env!("COMMIT"),
+        "date": option_env!("COMMIT_DATE"),
+        // Whether the sources were not the commit's.
+        "changed": option_env!("COMMIT_IS_CHANGED").map(|changed| changed == "true"),
+        "target": format!("{ARCH}-unknown-{OS}-{c_library}"),
+        "features": features.collect::<Vec<_>>(),
+    }))
 }
