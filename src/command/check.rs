@@ -21,7 +21,7 @@ use crate::command::doctor::{self, port::another};
 use crate::command::open_files::OpenFiles;
 use crate::command::protection::Protection;
 use crate::rendezvous::{self, Gathered, Meeting, Member, Rendezvous};
-use crate::{ClusterInfo, Environment, Error, ErrorKind, Finding, Port, printable};
+use crate::{ClusterInfo, Environment, Error, ErrorKind, Finding, Port, host_name, printable};
 pub(crate) use mpienv_core::seam::SIMULATED;
 use mpienv_rendezvous::seam::{uses_munge, why_no_munge};
 
@@ -59,9 +59,8 @@ pub(crate) const GPU_TEST: Option<unsafe fn(&Environment) -> GpuTest> = None;
 /// - A rank that did not reach the master gets an error that describes what it found there.
 /// - If all ranks arrive but do not fit together, rank 0 finds the reason in the map, and the
 ///   others get an error.
-pub(crate) fn check(
+pub(crate) fn meet(
     info: &ClusterInfo,
-    host: String,
     timeout: Duration,
     bind: Option<IpAddr>,
     measures: Measures,
@@ -70,7 +69,7 @@ pub(crate) fn check(
     let master = info.master_addr()?;
     let is_unspecified = master.address().is_some_and(|address| address.is_unspecified());
     let report = RankReport {
-        host,
+        host: host_name().unwrap_or_default(),
         address: None,
         local_rank: info.local_rank(),
         local_size: info.local_world_size(),

@@ -33,7 +33,7 @@ use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use rustix::process::{Resource, getrlimit};
 
-use self::failure::{ExitCode, Failure, lines_of};
+use self::failure::{Failure, exit_code, lines_of};
 use self::program::Program;
 use self::warn::Quiet;
 
@@ -127,7 +127,7 @@ fn with_room(work: fn() -> process::ExitCode) -> io::Result<process::ExitCode> {
 /// Parses the command line, runs the command, and reports errors.
 fn work() -> process::ExitCode {
     if crate::serve_as_watchdog() {
-        return ExitCode::OK.into();
+        return exit_code::OK.into();
     }
     if let Some(code) = launcher_connection::serve() {
         return code;
@@ -184,11 +184,11 @@ fn answer(mut error: clap::Error) -> process::ExitCode {
     }
     stream::report(text.as_bytes());
     export::stop_the_shell();
-    ExitCode::USAGE.into()
+    exit_code::USAGE.into()
 }
 
 fn report(outcome: Result<(), Failure>) -> process::ExitCode {
-    let Err(failure) = outcome else { return ExitCode::OK.into() };
+    let Err(failure) = outcome else { return exit_code::OK.into() };
     stream::report(failure.text().as_bytes());
     failure.exit_code().into()
 }

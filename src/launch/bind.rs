@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 use crate::core_share::{CoreShare, Rule, TooFew, divide};
-use crate::topology::{Core, Cpus, Device, Topology, nodes_of};
+use crate::topology::{Core, Cpus, Device, Topology};
 use crate::{affinity, cores};
 use mpienv_core::seam::{counted, ranges};
 use mpienv_core::{ClusterInfo, Environment, Error, Launcher, Reason};
@@ -271,28 +271,6 @@ const UNBOUND: &str = "leave the ranks unbound";
 const WITHOUT_DEVICE: &str = "use core or numa instead";
 const TELL_DEVICE: &str = "list the devices by number in CUDA_VISIBLE_DEVICES with \
                            CUDA_DEVICE_ORDER=PCI_BUS_ID, or use core or numa instead";
-
-/// Returns this process's cores as `show` tells them.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Binding {
-    /// The CPUs that this process may use.
-    pub cpus: Cpus,
-    /// How many cores they belong to.
-    pub cores: usize,
-    /// The NUMA nodes of these cores.
-    pub nodes: Vec<u32>,
-}
-
-impl Binding {
-    /// Reads the CPUs of this thread. `None` if the system does not tell.
-    #[must_use]
-    pub fn here(topology: &Topology) -> Option<Binding> {
-        let cpus = affinity::allowed().ok()?;
-        let cores = topology.cores_of(&cpus);
-        let nodes = nodes_of(&cores);
-        Some(Binding { cpus, cores: cores.len(), nodes })
-    }
-}
 
 /// Returns NUMA nodes for a message: `NUMA node 0`, `NUMA nodes 0-1,3`.
 #[must_use]

@@ -10,21 +10,6 @@ use std::path::{Component, Path, PathBuf};
 use crate::affinity;
 use crate::topology::Cpus;
 
-/// Where the system describes its processors and this process.
-#[derive(Clone, Debug)]
-pub struct Roots {
-    /// Usually `/sys`.
-    pub sys: PathBuf,
-    /// Usually `/proc`.
-    pub proc: PathBuf,
-}
-
-impl Default for Roots {
-    fn default() -> Roots {
-        Roots { sys: "/sys".into(), proc: "/proc".into() }
-    }
-}
-
 /// What a thread, and the programs that it becomes or starts, may use of this host.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Allowed {
@@ -65,15 +50,14 @@ impl Allowed {
 /// it keeps that.
 #[must_use]
 pub fn of_children(keep_binding: bool) -> Allowed {
-    let now = || allowed(&Roots::default());
     let then = || {
         if !keep_binding {
             affinity::widen();
         }
-        now()
+        allowed()
     };
     // Without another thread, the binding of this one is all that is known.
-    affinity::elsewhere(then).unwrap_or_else(now)
+    affinity::elsewhere(then).unwrap_or_else(allowed)
 }
 
 /// Returns how many CPUs this process may use, and how many it could use without its binding.
@@ -87,12 +71,11 @@ pub fn count() -> Option<(usize, usize)> {
 }
 
 /// Returns what this thread may use.
-#[must_use]
-pub fn allowed(roots: &Roots) -> Allowed {
+pub(crate) fn allowed() -> Allowed {
     // A mask that cannot be read allows one processor for certain.
     let cpus = affinity::allowed().unwrap_or_else(|_| Cpus::from_iter([0]));
-    let cores = cores_of(&cpus, &roots.sys);
-    Allowed { cpus, cores, quota: quota(roots) }
+    let cores = cores_of(&cpus, Path::new("/sys"));
+    Allowed { cpus, cores, quota: quota(Path::new("/")) }
 }
 
 /// Returns the number of cores that these processors belong to. A processor whose core is not known
@@ -121,9 +104,9 @@ const VERSION_1: [&str; 3] = ["cpu,cpuacct", "cpu", "cpuacct,cpu"];
 
 /// Returns how many processors' time this process gets at most, if its cgroup or one above it sets
 /// a limit.
-fn quota(roots: &Roots) -> Option<f64> {
-    let text = fs::read_to_string(roots.proc.join("self/cgroup")).ok()?;
-    let mount = roots.sys.join("fs/cgroup");
+fn quota(root: &Path) -> Option<f64> {
+    let text = fs::read_to_string(root.join("proc/self/cgroup")).ok()?;
+    let mount = root.join("sys/fs/cgroup");
     let limits = text.lines().flat_map(|line| {
         // `0::/PATH`, or `4:cpu,cpuacct:/PATH`.
         let mut fields = line.splitn(3, ':').skip(1);
@@ -203,7 +186,7 @@ mod tests {
         // A separate thread, because the binding would affect the next test.
         let bound = std::thread::spawn(move || {
             sched_setaffinity(None, &one).unwrap();
-            let bound = super::allowed(&Roots::default());
+            let bound = super::allowed();
             assert_eq!((bound.cpus, bound.cores), (Cpus::from_iter([first as u32]), 1));
             (count(), sched_getaffinity(None).unwrap() == one)
         });
@@ -258,14 +241,14 @@ mod tests {
     /// A host whose process is in these cgroups, and whose folders have these files.
     fn found(cgroup: &str, files: &[(&str, &str)]) -> Option<f64> {
         let root = tempfile::tempdir().unwrap();
-        let roots = Roots { sys: root.path().join("sys"), proc: root.path().join("proc") };
         let write = |path: PathBuf, text: &str| {
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, text).unwrap();
         };
-        write(roots.proc.join("self/cgroup"), cgroup);
-        files.iter().for_each(|(path, text)| write(roots.sys.join("fs/cgroup").join(path), text));
-        quota(&roots)
+        write(root.path().join("proc/self/cgroup"), cgroup);
+        let mount = root.path().join("sys/fs/cgroup");
+        files.iter().for_each(|(path, text)| write(mount.join(path), text));
+        quota(root.path())
     }
 
     #[test]
@@ -308,6 +291,6 @@ mod tests {
             assert_eq!(found("0::/\n", &[("cpu.max", text)]), None, "{text}");
         }
         assert_eq!(found("", &[("cpu.max", "100000 100000")]), None);
-        assert_eq!(quota(&Roots { sys: "/nowhere".into(), proc: "/nowhere".into() }), None);
+        assert_eq!(quota(Path::new("/nowhere")), None);
     }
 }

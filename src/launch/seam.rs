@@ -13,13 +13,11 @@ use crate::{Launch, LaunchError, Variables};
 
 pub use crate::affinity::{allowed as allowed_cpus, usable as usable_cpus};
 pub use crate::bind::{
-    BOUND_BY, Binding, Division, Node, bind_to_share, numa_nodes, release_default_binding,
-    topology, widen_default_binding,
+    BOUND_BY, Division, Node, bind_to_share, numa_nodes, release_default_binding, topology,
+    widen_default_binding,
 };
 pub use crate::core_share::{CoreShare, Rule, TooFew, divide};
-pub use crate::cores::{
-    Allowed, Roots, allowed, count as count_cores, of_children as cores_of_children,
-};
+pub use crate::cores::{count as count_cores, of_children as cores_of_children};
 pub use crate::error::for_terminal;
 pub use crate::job::{SAME_OPTIONS, nodes_differ, per_node, tell_if_on_one_host};
 pub use crate::process::{exec, own_program};

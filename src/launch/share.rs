@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::affinity;
 use crate::bind::widen_default_binding;
-use crate::cores::{self, Allowed, Roots};
+use crate::cores::{self, Allowed};
 use crate::topology::Cpus;
 use mpienv_core::seam::{ThreadCount, counted};
 use mpienv_core::{ClusterInfo, Environment, Launcher};
@@ -122,14 +122,13 @@ pub fn of_rank(info: &ClusterInfo, environment: &Environment, keep_binding: bool
         Launcher::Alone => 1,
         _ => info.ranks_on_host()?,
     };
-    let roots = Roots::default();
     affinity::elsewhere(|| {
         if !keep_binding {
             widen_default_binding(info, environment);
         }
-        let own = cores::allowed(&roots);
+        let own = cores::allowed();
         affinity::widen();
-        let all = cores::allowed(&roots);
+        let all = cores::allowed();
         match own.cpus.len() < all.cpus.len() && !is_of_all_ranks(info, &own) {
             true => Share::bound(own, all, ranks),
             false => Share::divided(own, ranks),

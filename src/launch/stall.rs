@@ -182,13 +182,13 @@ impl Worker {
         let [written, touched] =
             self.active.map(|active| active.map(|active| time.saturating_sub(active)));
         let process = at_work(self.process);
-        let now = state_of(process);
+        let now = state_of(process).unwrap_or_default();
         let mut same = self.cpu.iter().filter(|(_, sampled, _)| *sampled == process);
         let first = same.next().copied();
         let window = first.map_or(Duration::ZERO, |(at, ..)| time.saturating_sub(at));
         let cpu =
             first.zip(cpu_time(process)).map(|((.., before), now)| now.saturating_sub(before));
-        let mut doing = now.as_ref().map_or(Doing::Unknown, |now| now.doing);
+        let mut doing = now.doing;
         // Its main thread may be waiting for the others.
         let is_busy = cpu.is_some_and(|cpu| !window.is_zero() && cpu >= window / 2);
         if is_busy && matches!(doing, Doing::Waits | Doing::Sleeps) {
@@ -201,10 +201,10 @@ impl Worker {
             touched,
             line: self.output.last_line(),
             process,
-            command: now.as_ref().map_or_else(String::new, |now| now.command.clone()),
+            command: now.command,
             doing,
-            call: now.as_ref().and_then(|now| now.call.clone()),
-            channel: now.and_then(|now| now.channel),
+            call: now.call,
+            channel: now.channel,
             cpu,
             window,
             stack: Vec::new(),
@@ -313,13 +313,14 @@ pub(crate) struct RankState {
 }
 
 /// What a main thread is doing, in order of how ordinary it is in a job that waits for one rank.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Doing {
     /// It waits for something else, such as another rank.
     Waits,
     /// It uses the CPU, as some libraries do while they wait for other ranks.
     Runs,
+    #[default]
     Unknown,
     /// It waits for a time to pass.
     Sleeps,

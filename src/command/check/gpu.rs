@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use self::card::Card;
 use self::findings::{Findings, shares};
 use self::log::Log;
-use self::report::{GpuReport, RankGpu};
+use self::report::RankGpu;
 use super::{CheckError, GpuTest, Measurement, OpenFiles, SIMULATED};
 use crate::collective::{Backend, CollectiveError, Group};
 use crate::{ClusterInfo, Environment, host_name, printable};
@@ -152,9 +152,8 @@ fn test(info: &ClusterInfo, limits: Limits, log: &Log) -> Result<Measurement, Ch
         bytes_copied_per_s: alone.as_ref().ok().map(|alone| alone.copied_per_s),
         share,
     });
-    let ranks = ranks.collect();
-    let (findings, bad_hosts) = (&findings.found, &findings.bad_hosts());
-    Ok(GpuReport { ranks, nccl, findings, bad_hosts }.measurement())
+    let (ranks, bad_hosts): (Vec<_>, _) = (ranks.collect(), findings.bad_hosts());
+    Ok(report::measurement(&ranks, nccl.as_ref(), findings.found, bad_hosts))
 }
 
 /// Gives all ranks what each of them has, in the order of ranks.

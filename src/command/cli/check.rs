@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::command::check::{self, CheckError, GpuTest, JobMap, Measures, table};
 use crate::command::doctor::port;
 use crate::command::protection::{ask_munged, no_answer};
-use crate::{ClusterInfo, Environment, Finding, Interface, Launcher, Severity, host_name};
+use crate::{ClusterInfo, Environment, Finding, Interface, Launcher, Severity};
 use clap::{ArgGroup, Args};
 use mpienv_ask::on_interface;
 use mpienv_core::seam::{UNPLACED, counted, ranges};
@@ -108,8 +108,8 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     port.iter_mut().for_each(|found| found.severity = Severity::Error);
     let warnings = warn::suspicious(&info, &environment, port);
     let said = quiet.print(&warnings, &environment);
-    let mut map = meet(&info, timeout, bind, measures, None)
-        .map_err(|failure| failure.unless_said(said.into_iter()))?;
+    let mut map = check::meet(&info, timeout, bind, measures, None)
+        .map_err(|error| failure(&info, error).unless_said(said.into_iter()))?;
     if let Some(map) = map.as_ref().filter(|_| !json) {
         stream::print_styled(lines_of_map(map, &info, mesh).as_bytes())?;
     }
@@ -175,20 +175,6 @@ fn bytes(text: &str) -> Result<u64, &'static str> {
     };
     let bytes = digits.parse().ok().and_then(|count: u64| count.checked_mul(unit));
     bytes.filter(|&bytes| bytes > 0).ok_or("expected a number of bytes above 0, such as 100M or 2G")
-}
-
-/// Lets all ranks meet, or the launches of all nodes, each of which starts so many `workers`. Rank
-/// 0 gets the map.
-pub(super) fn meet(
-    info: &ClusterInfo,
-    timeout: Duration,
-    bind: Option<IpAddr>,
-    measures: Measures,
-    workers: Option<u32>,
-) -> Result<Option<JobMap>, Failure> {
-    let host = host_name().unwrap_or_default();
-    let met = check::check(info, host, timeout, bind, measures, workers);
-    met.map_err(|error| failure(info, error))
 }
 
 /// Returns this rank's failure if the ranks did not meet. What rank 0 prints, the others do not

@@ -27,9 +27,7 @@ pub(super) fn explain(error: &mut clap::Error) {
     drop_distant(error);
     let fixed = launcher_tip(error).or_else(|| option_tip(error, &typed)).map(str::to_owned);
     if let Some(tip) = fixed.or_else(|| help_tip(error, &typed)) {
-        error.remove(ContextKind::SuggestedValue);
-        error.remove(ContextKind::SuggestedArg);
-        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![StyledStr::from(tip)]));
+        suggest(error, tip, &[ContextKind::SuggestedValue, ContextKind::SuggestedArg]);
     }
     // A word like one of the subcommands is a misspelled one.
     if error.get(ContextKind::SuggestedSubcommand).is_some()
@@ -46,16 +44,17 @@ pub(super) fn explain(error: &mut clap::Error) {
         return;
     };
     // The usage is that of the subcommand that was typed, perhaps instead of the right one.
-    for kind in [
-        ContextKind::SuggestedArg,
-        ContextKind::SuggestedSubcommand,
-        ContextKind::Suggested,
-        ContextKind::Usage,
-    ] {
-        error.remove(kind);
+    let replaced =
+        [ContextKind::SuggestedArg, ContextKind::SuggestedSubcommand, ContextKind::Usage];
+    suggest(error, tip, &replaced);
+}
+
+/// Suggests this in place of what clap says of these kinds.
+fn suggest(error: &mut clap::Error, tip: String, replaced: &[ContextKind]) {
+    for kind in replaced {
+        error.remove(*kind);
     }
-    let tip = ContextValue::StyledStrs(vec![StyledStr::from(tip)]);
-    error.insert(ContextKind::Suggested, tip);
+    error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![StyledStr::from(tip)]));
 }
 
 fn text(error: &clap::Error, kind: ContextKind) -> Option<&str> {

@@ -171,11 +171,11 @@ fn comparison(reports: &[Summary]) -> String {
 }
 
 fn nccl_row(info: &ClusterInfo, machine: &Machine) -> [String; 3] {
-    let (selected, of) = match doctor::nccl_interfaces(info, machine) {
-        Some(selected) => {
-            (selected.join(","), format!("of this host's {}", machine.names().join(", ")))
-        }
-        None => (String::new(), "NCCL chooses by itself".to_owned()),
+    let selected = doctor::nccl_interfaces(info, machine);
+    let of = match selected {
+        Some(_) => format!("of this host's {}", machine.names().join(", ")),
+        None => "NCCL chooses by itself".to_owned(),
     };
-    ["NCCL selects".to_owned(), if selected.is_empty() { "-".to_owned() } else { selected }, of]
+    let selected = Some(selected.unwrap_or_default().join(",")).filter(|list| !list.is_empty());
+    ["NCCL selects".to_owned(), selected.unwrap_or("-".to_owned()), of]
 }

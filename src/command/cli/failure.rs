@@ -1,19 +1,17 @@
 //! Why a command failed: the text, the option that helps, and the exit code. Findings get their text
 //! here too.
 
+use std::io;
 use std::path::PathBuf;
-use std::process::{self, ExitStatus};
+use std::process::ExitStatus;
 use std::time::Duration;
-use std::{fmt, io};
 
 use crate::command::check::CheckError;
 use crate::simulate::JobError;
 use crate::{
     Environment, Error, ErrorKind, Finding, LaunchError, Launcher, Reason, Severity, StartError,
 };
-use mpienv_core::seam::{
-    self as codes, NO_LOCAL_SIZE, PMIX_RANK, Starts, TemplateError, WordsError,
-};
+use mpienv_core::seam::{NO_LOCAL_SIZE, PMIX_RANK, Starts, TemplateError, WordsError};
 
 use super::correction;
 
@@ -189,34 +187,34 @@ impl Failure {
         }
     }
 
-    pub(super) fn exit_code(&self) -> ExitCode {
+    pub(super) fn exit_code(&self) -> u8 {
         match self {
-            _ if self.is_by_reader() => ExitCode::READER_GONE,
-            Failure::Check(error) | Failure::Nodes(error) => error.kind().into(),
-            Failure::OfRank0 { kind, .. } => (*kind).into(),
-            Failure::Launch(error) => error.kind().into(),
-            Failure::Rank { status, .. } => ErrorKind::Failed(*status).into(),
-            Failure::Unresolved { .. } => ExitCode::TIMED_OUT,
+            _ if self.is_by_reader() => exit_code::READER_GONE,
+            Failure::Check(error) | Failure::Nodes(error) => error.kind().exit_code(),
+            Failure::OfRank0 { kind, .. } => kind.exit_code(),
+            Failure::Launch(error) => error.kind().exit_code(),
+            Failure::Rank { status, .. } => ErrorKind::Failed(*status).exit_code(),
+            Failure::Unresolved { .. } => exit_code::TIMED_OUT,
             Failure::Disagreement
             | Failure::Measured(_)
             | Failure::NotATask { .. }
             | Failure::Findings(_)
             | Failure::NotCompared
-            | Failure::Reported => ExitCode::CHECK_FAILED,
-            Failure::Template(error) if error.is_by_environment() => ExitCode::WRONG_ENVIRONMENT,
+            | Failure::Reported => exit_code::CHECK_FAILED,
+            Failure::Template(error) if error.is_by_environment() => exit_code::WRONG_ENVIRONMENT,
             Failure::Shape(_)
             | Failure::NoSuchRank { .. }
             | Failure::Template(_)
             | Failure::InnerLauncher { .. }
-            | Failure::NoGpu => ExitCode::USAGE,
+            | Failure::NoGpu => exit_code::USAGE,
             Failure::Environment(_)
             | Failure::Unrepresentable(_)
             | Failure::Output(_)
             | Failure::BadHosts { .. }
             | Failure::Stack(_)
-            | Failure::Orphan(_) => ExitCode::WRONG_ENVIRONMENT,
-            Failure::Start(error) if error.is_not_found() => ExitCode::NOT_FOUND,
-            Failure::Start(_) => ExitCode::NOT_EXECUTABLE,
+            | Failure::Orphan(_) => exit_code::WRONG_ENVIRONMENT,
+            Failure::Start(error) if error.is_not_found() => exit_code::NOT_FOUND,
+            Failure::Start(_) => exit_code::NOT_EXECUTABLE,
         }
     }
 }
@@ -306,17 +304,16 @@ pub(super) fn lines_of<'a>(findings: impl IntoIterator<Item = &'a Finding>) -> S
     text
 }
 
-/// An exit code of `mpienv`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ExitCode(u8);
-
 macro_rules! codes {
     ($($name:ident = $code:expr, $meaning:literal;)+) => {
-        impl ExitCode {
-            $(#[doc = $meaning] pub(crate) const $name: ExitCode = ExitCode($code);)+
+        /// The exit codes of `mpienv`.
+        pub(crate) mod exit_code {
+            use mpienv_core::seam as codes;
+
+            $(#[doc = $meaning] pub(crate) const $name: u8 = $code;)+
 
             /// The man page's table.
-            pub(crate) const MEANINGS: &[(ExitCode, &str)] = &[$((ExitCode::$name, $meaning),)+];
+            pub(crate) const MEANINGS: &[(u8, &str)] = &[$(($name, $meaning),)+];
         }
     };
 }
@@ -334,22 +331,4 @@ codes! {
     NOT_EXECUTABLE = 126, "As in shells: the command exists but cannot be executed.";
     NOT_FOUND = 127, "As in shells: command not found.";
     READER_GONE = codes::READER_GONE, "As in shells: the program that read stdout has exited.";
-}
-
-impl fmt::Display for ExitCode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-impl From<ErrorKind> for ExitCode {
-    fn from(kind: ErrorKind) -> ExitCode {
-        ExitCode(kind.exit_code())
-    }
-}
-
-impl From<ExitCode> for process::ExitCode {
-    fn from(code: ExitCode) -> process::ExitCode {
-        process::ExitCode::from(code.0)
-    }
 }

@@ -7,7 +7,7 @@ use clap_mangen::Man;
 use clap_mangen::roff::{Inline, Roff, bold, italic, roman};
 use mpienv_core::seam::OWN_VARIABLES;
 
-use super::failure::ExitCode;
+use super::failure::exit_code;
 use super::place::PlaceOptions;
 use super::{Failure, stream};
 
@@ -74,7 +74,7 @@ fn write(command: clap::Command, to: &mut Vec<u8>) -> io::Result<()> {
         write_verb(verb, to)?;
     }
     common_options(&command, to)?;
-    definitions("EXIT STATUS", ExitCode::MEANINGS, roman, to)?;
+    definitions("EXIT STATUS", exit_code::MEANINGS, roman, to)?;
     definitions("ENVIRONMENT", OWN_VARIABLES, bold, to)?;
     definitions("FILES", FILES, italic, to)?;
     examples("SH", &command, to)?;

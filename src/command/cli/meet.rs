@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::command::check::{JobMap, Measures, exchange_endpoints, exchange_secret};
+use crate::command::check::{JobMap, Measures, exchange_endpoints, exchange_secret, meet};
 use crate::command::doctor;
 use crate::{ClusterInfo, Error, Host};
 use clap::Args;
@@ -81,7 +81,8 @@ impl MeetOption {
         workers: Option<u32>,
     ) -> Result<Option<JobMap>, Failure> {
         let Some(patience) = self.meet else { return Ok(None) };
-        let map = check::meet(info, patience, None, Measures::default(), workers)?;
+        let map = meet(info, patience, None, Measures::default(), workers)
+            .map_err(|error| check::failure(info, error))?;
         let errors = || map.iter().flat_map(JobMap::errors);
         stream::report(lines_of(errors()).as_bytes());
         if errors().next().is_none() { Ok(map) } else { Err(Failure::Disagreement) }

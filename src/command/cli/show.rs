@@ -8,7 +8,7 @@ use crate::{ClusterInfo, Environment, Finding, Host, OwnAddr, OwnInterface};
 use clap::Args;
 use mpienv_ask::seam::would_ask;
 use mpienv_core::seam::{Plan, counted};
-use mpienv_launch::seam::{Binding, count_cores, numa_nodes, topology};
+use mpienv_launch::seam::{Cpus, allowed_cpus, count_cores, nodes_of, numa_nodes, topology};
 use serde_json::{Value, json};
 
 use super::place::{PlaceOptions, on_known_interface};
@@ -51,16 +51,19 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     let info = on_known_interface(info)?;
     let own = if own_addr { Some(mpienv_ask::own_addr(&info)?) } else { None };
     let host = topology(&environment);
-    let cores = Binding::here(&host);
+    let binding = allowed_cpus().ok().map(|cpus| {
+        let cores = host.cores_of(&cpus);
+        (cpus, cores.len(), nodes_of(&cores))
+    });
     let devices = HostDevices::of(host.devices(), &environment);
     let plan = threads.plan_with_threads(&info);
     let (info, environment) = (&info, &environment);
-    let details = Details { info, environment, own, threads, plan, cores, devices };
-    let binding = doctor::cores::binding(info, environment, count_cores());
+    let details = Details { info, environment, own, threads, plan, binding, devices };
+    let bound = doctor::cores::binding(info, environment, count_cores());
     let loopback = doctor::loopback_of_several_nodes(info, environment);
     let port = doctor::port::privileged_of_rank_0(info);
     let few = doctor::devices::few(info, environment, host.devices());
-    let of_host = loopback.iter().chain(&port).chain(&few).chain(&binding).chain(&too_many);
+    let of_host = loopback.iter().chain(&port).chain(&few).chain(&bound).chain(&too_many);
     let of_place: Vec<Finding> =
         info.findings().iter().cloned().map(|found| as_asked(found, info)).collect();
     let mut findings: Vec<&Finding> = of_place.iter().chain(of_host).collect();
@@ -98,8 +101,9 @@ struct Details<'a> {
     threads: ThreadShare,
     /// What `exec` gives a program.
     plan: Plan,
+    /// The CPUs that this process may use, how many cores they belong to, and the NUMA nodes of these.
     /// `None` if the system does not tell.
-    cores: Option<Binding>,
+    binding: Option<(Cpus, usize, Vec<u32>)>,
     /// `None` if the host has none.
     devices: Option<HostDevices>,
 }
@@ -117,7 +121,7 @@ impl Details<'_> {
             object["own_interface"] = own.interface.clone().into();
         }
         object["binding"] =
-            self.cores.as_ref().map_or(Value::Null, |Binding { cpus, cores, nodes }| {
+            self.binding.as_ref().map_or(Value::Null, |(cpus, cores, nodes)| {
                 json!({ "cpus": cpus.to_string(), "cores": cores, "numa_nodes": nodes })
             });
         object["devices"] = serde_json::to_value(&self.devices)?;
@@ -144,7 +148,7 @@ impl Details<'_> {
             rows.push(row("own address", address, route));
             rows.push(row("own interface", or_dash(interface.as_ref()), route));
         }
-        rows.extend(self.cores.as_ref().map(|Binding { cpus, cores, nodes }| {
+        rows.extend(self.binding.as_ref().map(|(cpus, cores, nodes)| {
             // The list may be long, and a long value would push away all sources.
             let on =
                 if nodes.is_empty() { String::new() } else { format!(" on {}", numa_nodes(nodes)) };

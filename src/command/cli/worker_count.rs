@@ -48,7 +48,11 @@ impl WorkerCount {
                     .devices(environment)
                     .unwrap_or_else(|| node.cores(", because no device is visible"))),
             },
-            WorkerCount::Gpu => node.devices(environment).ok_or_else(no_device),
+            WorkerCount::Gpu => node.devices(environment).ok_or_else(|| {
+                let reason = Reason::Malformed("this node shows no device".to_owned());
+                let remedy = "give the number, as in --nproc-per-node 8, or use auto";
+                Error::new(reason, remedy).of("--nproc-per-node").found("gpu")
+            }),
             WorkerCount::Cpu => Ok(node.cores("")),
         }
     }
@@ -94,12 +98,6 @@ pub(super) fn differs(info: &ClusterInfo, by: &str, started: u32) -> Option<Find
 
 /// How many workers a template of Kubeflow's asks each node's torchrun for.
 const PER_NODE: &str = "PET_NPROC_PER_NODE";
-
-fn no_device() -> Error {
-    let reason = Reason::Malformed("this node shows no device".to_owned());
-    let remedy = "give the number, as in --nproc-per-node 8, or use auto";
-    Error::new(reason, remedy).of("--nproc-per-node").found("gpu")
-}
 
 /// This node's resources for workers.
 #[derive(Clone, Copy, Debug, Default)]

@@ -42,7 +42,7 @@ pub(super) fn cpu_time(process: u32) -> Option<Duration> {
 }
 
 /// What a process is doing.
-#[derive(Debug, PartialEq)]
+#[derive(Debug, Default, PartialEq)]
 pub(super) struct ProcessState {
     pub command: String,
     pub doing: Doing,

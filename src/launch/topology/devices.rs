@@ -20,7 +20,7 @@ const CLASSES: [(&str, &[&str]); 2] =
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Devices {
     all: Vec<Device>,
-    vendor: String,
+    vendor: &'static str,
     /// How many device files there are, and the pattern of their names. A container may have only
     /// some of the host's.
     files: (u32, &'static str),
@@ -44,23 +44,15 @@ impl Devices {
     pub(super) fn read(root: &Path) -> Devices {
         let mut addresses = names(&root.join("sys/bus/pci/devices"));
         addresses.sort_by_key(|address| (domain(address), address.clone()));
-        let found: Vec<(String, Device)> =
-            addresses.into_iter().filter_map(|address| gpu(root, address)).collect();
-        let of = |vendor: &str| {
-            let devices = found.iter().filter(|(own, _)| own == vendor);
-            devices.map(|(_, device)| device.clone()).collect::<Vec<Device>>()
-        };
-        let nvidia = of(NVIDIA);
-        let files = files(root);
-        if nvidia.is_empty() {
-            return Devices { all: of(AMD), vendor: AMD.to_owned(), files };
-        }
+        let found = addresses.into_iter().filter_map(|address| gpu(root, address));
+        let (nvidia, amd): (Vec<_>, Vec<_>) = found.partition(|(vendor, _)| *vendor == NVIDIA);
         // In a container, this folder lists only the devices that the container may use.
-        let known: BTreeSet<String> =
-            names(&root.join("proc/driver/nvidia/gpus")).into_iter().collect();
+        let known = names(&root.join("proc/driver/nvidia/gpus"));
         let is_known = |device: &Device| known.is_empty() || known.contains(&device.address);
-        let all = nvidia.into_iter().filter(is_known).collect();
-        Devices { all, vendor: NVIDIA.to_owned(), files }
+        let (vendor, found) = if nvidia.is_empty() { (AMD, amd) } else { (NVIDIA, nvidia) };
+        let all = found.into_iter().map(|(_, device)| device);
+        let all = all.filter(|device| vendor == AMD || is_known(device)).collect();
+        Devices { all, vendor, files: files(root) }
     }
 
     /// Returns how many devices of any maker programs can open here, and the pattern of the names of
@@ -93,7 +85,7 @@ impl Devices {
         environment: &Environment,
         local_rank: u32,
     ) -> Result<Vec<&Device>, String> {
-        let lists: &[&[&str]] = match self.vendor.as_str() {
+        let lists: &[&[&str]] = match self.vendor {
             NVIDIA => &[&["CUDA_VISIBLE_DEVICES"]],
             // HIP numbers the devices that ROCR leaves.
             _ => &[&["ROCR_VISIBLE_DEVICES"], &["HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"]],
@@ -111,10 +103,13 @@ impl Devices {
             if let Some((name, list)) = set {
                 let list = list.to_string_lossy();
                 let numbers = of_node(name, &list, environment, local_rank)?;
-                shown = numbers
-                    .into_iter()
-                    .map(|number| nth(&shown, name, &list, number))
-                    .collect::<Result<_, _>>()?;
+                let nth = |number: usize| {
+                    let count = shown.len();
+                    shown.get(number).copied().ok_or_else(|| {
+                        format!("{name}={list} names device {number}, and PCI shows {count}")
+                    })
+                };
+                shown = numbers.into_iter().map(nth).collect::<Result<_, _>>()?;
             }
         }
         self.check_order(&shown, environment)?;
@@ -133,19 +128,6 @@ impl Devices {
              CUDA_DEVICE_ORDER is PCI_BUS_ID"
             .to_owned())
     }
-}
-
-fn nth<'a>(
-    shown: &[&'a Device],
-    name: &str,
-    list: &str,
-    number: usize,
-) -> Result<&'a Device, String> {
-    let count = shown.len();
-    shown
-        .get(number)
-        .copied()
-        .ok_or_else(|| format!("{name}={list} names device {number}, and PCI shows {count}"))
 }
 
 /// Returns the numbers in a list of visible devices, as the node counts them.
@@ -181,11 +163,11 @@ fn of_node(
 }
 
 /// Returns a PCI device that is a GPU, with its vendor.
-fn gpu(root: &Path, address: String) -> Option<(String, Device)> {
+fn gpu(root: &Path, address: String) -> Option<(&'static str, Device)> {
     let folder = root.join("sys/bus/pci/devices").join(&address);
     let (class, vendor): (String, String) =
         (text(&folder.join("class"))?, text(&folder.join("vendor"))?);
-    let (_, classes) = CLASSES.iter().find(|(own, _)| *own == vendor)?;
+    let (vendor, classes) = CLASSES.into_iter().find(|(own, _)| *own == vendor)?;
     if !classes.iter().any(|own| class.starts_with(own)) {
         return None;
     }

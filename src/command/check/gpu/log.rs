@@ -25,18 +25,16 @@ impl Log {
     /// NCCL, which reads it once, must not be loaded yet.
     #[expect(unsafe_code, clippy::disallowed_methods, reason = "NCCL reads it nowhere else")]
     pub(super) unsafe fn begin(environment: &Environment) -> Log {
-        if environment.is_set("NCCL_DEBUG") || environment.is_set("NCCL_DEBUG_FILE") {
-            return Log { folder: None };
-        }
+        let is_users = environment.is_set("NCCL_DEBUG") || environment.is_set("NCCL_DEBUG_FILE");
         let folder = env::temp_dir().join(format!("mpienv-nccl-{}", process::id()));
-        if DirBuilder::new().mode(0o700).create(&folder).is_err() {
-            return Log { folder: None };
-        }
-        let log = Log { folder: Some(folder) };
-        // SAFETY: the caller keeps other threads from the environment.
-        unsafe {
-            env::set_var("NCCL_DEBUG", "INFO");
-            env::set_var("NCCL_DEBUG_FILE", log.file().unwrap_or_default());
+        let created = !is_users && DirBuilder::new().mode(0o700).create(&folder).is_ok();
+        let log = Log { folder: created.then_some(folder) };
+        if let Some(file) = log.file() {
+            // SAFETY: the caller keeps other threads from the environment.
+            unsafe {
+                env::set_var("NCCL_DEBUG", "INFO");
+                env::set_var("NCCL_DEBUG_FILE", file);
+            }
         }
         log
     }

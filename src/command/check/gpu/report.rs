@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
+use serde_json::json;
 
 use super::DeviceReport;
 use super::nccl::NcclReport;
@@ -13,18 +14,6 @@ use mpienv_core::seam::counted;
 
 /// Up to so many ranks are listed one by one. JSON lists all.
 const MOST_ROWS: usize = 64;
-
-/// What was found out about the ranks' GPUs.
-#[derive(Serialize)]
-pub(super) struct GpuReport<'a> {
-    /// In the order of ranks.
-    pub ranks: Vec<RankGpu>,
-    /// What NCCL did. `None` if a finding kept it from being started.
-    pub nccl: Option<NcclReport>,
-    pub findings: &'a [Finding],
-    /// The hosts that findings blame.
-    pub bad_hosts: &'a [String],
-}
 
 /// One rank's GPU.
 #[derive(Serialize)]
@@ -39,22 +28,29 @@ pub(super) struct RankGpu {
     pub share: Option<[f64; 2]>,
 }
 
-impl GpuReport<'_> {
-    pub(super) fn measurement(self) -> Measurement {
-        Measurement::new(&self, text(&self), self.findings.to_vec(), self.bad_hosts.to_vec())
-    }
+/// Returns what was found out about the ranks' GPUs, which are in the order of ranks. `nccl`: what NCCL
+/// did, if no finding kept it from being started. `bad_hosts`: those that findings blame.
+pub(super) fn measurement(
+    ranks: &[RankGpu],
+    nccl: Option<&NcclReport>,
+    findings: Vec<Finding>,
+    bad_hosts: Vec<String>,
+) -> Measurement {
+    let report =
+        json!({ "ranks": ranks, "nccl": nccl, "findings": findings, "bad_hosts": bad_hosts });
+    Measurement::new(&report, text(ranks, nccl), findings, bad_hosts)
 }
 
 /// Returns the GPUs and what they did.
-fn text(report: &GpuReport<'_>) -> String {
+fn text(ranks: &[RankGpu], nccl: Option<&NcclReport>) -> String {
     let all = |value: fn(&RankGpu) -> Option<String>| {
-        let values: BTreeSet<String> = report.ranks.iter().filter_map(value).collect();
+        let values: BTreeSet<String> = ranks.iter().filter_map(value).collect();
         if values.is_empty() { "-".to_owned() } else { Vec::from_iter(values).join(" and ") }
     };
     let driver = all(|own| Some(own.device.as_ref()?.driver.clone()));
     let mut text = format!(
         "\ngpu: {}, {}, driver {driver}, NCCL {}\n",
-        counted(report.ranks.len(), "rank"),
+        counted(ranks.len(), "rank"),
         all(|own| Some(own.device.as_ref()?.name.clone())),
         all(|own| own.nccl.clone()),
     );
@@ -71,12 +67,12 @@ fn text(report: &GpuReport<'_>) -> String {
         "share %",
     ];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
-    rows.extend(report.ranks.iter().enumerate().take(MOST_ROWS).map(|(rank, own)| row(rank, own)));
+    rows.extend(ranks.iter().enumerate().take(MOST_ROWS).map(|(rank, own)| row(rank, own)));
     text += &table(&rows, true);
-    if report.ranks.len() > MOST_ROWS {
+    if ranks.len() > MOST_ROWS {
         text += &format!("the first {MOST_ROWS} ranks are listed; --json lists all\n");
     }
-    text + &report.nccl.as_ref().map_or("NCCL was not started\n".to_owned(), of_nccl)
+    text + &nccl.map_or("NCCL was not started\n".to_owned(), of_nccl)
 }
 
 fn row(rank: usize, own: &RankGpu) -> Vec<String> {

@@ -79,17 +79,15 @@ impl Summary {
 
     /// Returns what this rank has and rank 0 does not, as lines that are safe to print.
     fn differences(&self, first: &Summary) -> Vec<String> {
+        let on_rank_0 = |name: &str| {
+            let mut values = first.values.iter();
+            values.find(|(other, _)| other == name).map_or("-", |(_, value)| value)
+        };
+        let values = self.values.iter().filter(|(name, _)| !OWN.contains(&name.as_str()));
+        let values = values.map(|(name, value)| (name, value, on_rank_0(name)));
+        let values = values.filter(|(_, value, other)| value != other);
         let values =
-            self.values.iter().filter(|(name, _)| !OWN.contains(&name.as_str())).filter_map(
-                |(name, value)| {
-                    let other = first
-                        .values
-                        .iter()
-                        .find(|(other, _)| other == name)
-                        .map_or("-", |(_, value)| value);
-                    (value != other).then(|| format!("{name}: {value}, but {other} on rank 0"))
-                },
-            );
+            values.map(|(name, value, other)| format!("{name}: {value}, but {other} on rank 0"));
         let is_new = |line: &&Remark| !first.findings.iter().any(|other| other.what == line.what);
         let findings = self.findings.iter().filter(is_new).map(Remark::line);
         values.chain(findings).map(|line| printable(line.as_bytes())).collect()
@@ -115,11 +113,10 @@ pub(super) struct Cores {
 impl Cores {
     pub(super) fn new(machine: &Machine) -> Cores {
         let cores = |cpus: &Cpus| {
-            let first = |core: &Cpus| core.first();
-            let all = machine.topology.cores();
             let whole = |cpu: u32| {
-                let core = all.iter().find(|core| core.cpus.contains(cpu));
-                core.and_then(|core| first(&core.cpus)).unwrap_or(cpu)
+                let mut all = machine.topology.cores().iter();
+                let core = all.find(|core| core.cpus.contains(cpu));
+                core.and_then(|core| core.cpus.first()).unwrap_or(cpu)
             };
             cpus.iter().map(whole).collect::<Cpus>().to_string()
         };
