@@ -27,7 +27,7 @@ mod worker_count;
 
 use std::ffi::OsString;
 use std::time::Duration;
-use std::{env, io, process, thread};
+use std::{env, process, thread};
 
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand};
@@ -102,26 +102,20 @@ fn time_or_none(text: &str) -> Result<Duration, &'static str> {
     time.ok_or("expected a time of 0 or more, such as 90 (seconds), 500ms, 10m or 2h")
 }
 
-/// Runs the command where its work has room.
-pub fn main() -> process::ExitCode {
-    with_room(work).unwrap_or_else(|error| report(Err(Failure::Stack(error))))
-}
-
 /// The stack that the work always has room on, in bytes: what the standard library gives threads.
 const ENOUGH: usize = 2 << 20;
 
-/// Does the work of the command: in a thread of its own if the stack of the first one may not grow
-/// to what the work needs (`ulimit -s`).
-///
-/// # Errors
-/// That thread cannot start.
-fn with_room(work: fn() -> process::ExitCode) -> io::Result<process::ExitCode> {
+/// Runs the command: in a thread of its own if the stack of the first one may not grow to what the
+/// work needs (`ulimit -s`).
+pub fn main() -> process::ExitCode {
     let limit = getrlimit(Resource::Stack).current;
     if limit.is_none_or(|limit| limit >= ENOUGH as u64) {
-        return Ok(work());
+        return work();
     }
-    let thread = thread::Builder::new().name("mpienv".to_owned()).stack_size(ENOUGH).spawn(work)?;
-    Ok(thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+    match thread::Builder::new().name("mpienv".to_owned()).stack_size(ENOUGH).spawn(work) {
+        Ok(thread) => thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+        Err(error) => report(Err(Failure::Stack(error))),
+    }
 }
 
 /// Parses the command line, runs the command, and reports errors.

@@ -196,7 +196,9 @@ impl<'a> Job<'a> {
             if let Some(order) = self.link.mailbox.take() {
                 return Ok(self.follow(order));
             }
-            let left = self.until_silent();
+            // Until this node, whose workers have all finished, counts as silent.
+            let left = self.launch.stall_timeout.zip(self.done);
+            let left = left.map(|(timeout, done)| timeout.saturating_sub(done.elapsed()));
             if left == Some(Duration::ZERO) {
                 self.done = None;
                 self.link.send(Event::Silent);
@@ -209,12 +211,6 @@ impl<'a> Job<'a> {
                 None => {}
             }
         }
-    }
-
-    /// Returns how long until this node, whose workers have all finished, counts as silent.
-    fn until_silent(&self) -> Option<Duration> {
-        let (timeout, done) = (self.launch.stall_timeout?, self.done?);
-        Some(timeout.saturating_sub(done.elapsed()))
     }
 
     fn follow(&self, order: Order) -> State {

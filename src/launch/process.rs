@@ -70,6 +70,14 @@ pub fn end_with_parent(parent: u32) -> io::Result<()> {
     Ok(())
 }
 
+/// Splits the text of `/proc/PID/stat`, `number (name) state ...`, into the name, which may contain
+/// anything, and the fields after it.
+#[must_use]
+pub fn stat_fields(stat: &str) -> Option<(&str, Vec<&str>)> {
+    let (head, fields) = stat.rsplit_once(") ")?;
+    Some((head.split_once(" (")?.1, fields.split_ascii_whitespace().collect()))
+}
+
 /// The stack size of a thread, in bytes. Its calls are few and shallow.
 const STACK: usize = 256 << 10;
 /// The address space that must be free before a thread is started, in bytes.

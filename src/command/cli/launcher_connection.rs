@@ -17,6 +17,7 @@ use std::process::{self, Command, Stdio};
 
 use mpienv_ask::seam::{Connection, Link, inherited};
 use mpienv_core::seam::Server;
+use mpienv_launch::seam::stat_fields;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, FdFlags, fcntl_getfd, fcntl_setfd};
 use rustix::process::{Pid, PidfdFlags, pidfd_open, setsid};
@@ -116,8 +117,6 @@ fn wait(rank: Pid, socket: &impl AsFd) -> io::Result<bool> {
 fn exit_status(rank: Pid) -> Option<(String, String)> {
     let stat = fs::read(format!("/proc/{}/stat", rank.as_raw_nonzero())).ok()?;
     let stat = String::from_utf8_lossy(&stat);
-    // The name may contain anything, but nothing after it contains a parenthesis.
-    let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
-    let state = fields.next()?.to_owned();
-    Some((state, fields.nth(STATUS - 1)?.to_owned()))
+    let (_, fields) = stat_fields(&stat)?;
+    Some((fields.first()?.to_string(), fields.get(STATUS)?.to_string()))
 }

@@ -4,6 +4,7 @@ use std::fs;
 use std::time::Duration;
 
 use super::Doing;
+use crate::process::stat_fields;
 
 /// The length of a clock tick in /proc, which is the same on all architectures of today.
 const TICK: Duration = Duration::from_millis(10);
@@ -21,7 +22,7 @@ pub(super) fn at_work(worker: u32) -> u32 {
     for _ in 0..DEEPEST {
         let waits = text(process, "syscall").map_or_else(
             || wait_channel(process).as_deref() == Some("do_wait"),
-            |call| Call::of(&call).is_some_and(|call| call.is_for_child()),
+            |call| Call::of(&call).is_some_and(|call| ["wait4", "waitid"].contains(&&*call.name)),
         );
         let children = if waits { children(process) } else { Vec::new() };
         let [child] = children[..] else { break };
@@ -124,14 +125,12 @@ impl Stat {
         Stat::read(&text(process, "stat")?)
     }
 
-    /// Parses `number (name) state ... utime stime ...`, in which the name may contain anything.
+    /// Parses `number (name) state ... utime stime ...`.
     fn read(stat: &str) -> Option<Stat> {
-        let (head, fields) = stat.rsplit_once(") ")?;
-        let name = head.split_once(" (")?.1.to_owned();
-        let fields: Vec<&str> = fields.split(' ').collect();
+        let (name, fields) = stat_fields(stat)?;
         let ticks = |index: usize| fields.get(index)?.parse::<u32>().ok();
         let ticks = ticks(11)?.saturating_add(ticks(12)?);
-        Some(Stat { name, state: fields.first()?.chars().next()?, ticks })
+        Some(Stat { name: name.to_owned(), state: fields.first()?.chars().next()?, ticks })
     }
 }
 
@@ -242,11 +241,6 @@ impl Call {
             _ => false,
         };
         Some(Call { name, is_sleep })
-    }
-
-    /// Returns whether it waits for a child process, as shells do.
-    fn is_for_child(&self) -> bool {
-        matches!(self.name.as_str(), "wait4" | "waitid")
     }
 }
 

@@ -7,6 +7,8 @@ use rustix::process::{
     Pid, PidfdFlags, Signal, getpid, kill_process, pidfd_open, pidfd_send_signal,
 };
 
+use crate::process::stat_fields;
+
 /// Linux's list of processes, if its IDs mean the same as in this process's system calls.
 ///
 /// Not available if /proc is empty or shows another PID namespace, whose IDs may belong to
@@ -134,10 +136,9 @@ pub(super) struct Process {
 /// The kernel's flag of a process whose exit has begun (`PF_EXITING`).
 const EXITING: u32 = 4;
 
-/// Parses `number (name) state parent group ... start ...`, in which the name may contain anything.
+/// Parses `number (name) state parent group ... start ...`.
 fn read(id: Pid, stat: &str) -> Option<Process> {
-    let (_, fields) = stat.rsplit_once(") ")?;
-    let fields: Vec<_> = fields.split(' ').collect();
+    let (_, fields) = stat_fields(stat)?;
     // For a process that is exiting, the system reports -1.
     let process = |index: usize| {
         fields.get(index)?.parse().ok().filter(|&number| number > 0).and_then(Pid::from_raw)
