@@ -174,16 +174,16 @@ fn answer(mut error: clap::Error) -> process::ExitCode {
     correction::explain(&mut error);
     let text = error.render().ansi().to_string();
     if !error.use_stderr() {
-        return report(stream::print_styled(text.as_bytes()).map_err(Failure::Output));
+        return report(stream::print_styled(&text).map_err(Failure::Output));
     }
-    stream::report(text.as_bytes());
+    stream::report(&text);
     export::stop_the_shell();
     exit_code::USAGE.into()
 }
 
 fn report(outcome: Result<(), Failure>) -> process::ExitCode {
     let Err(failure) = outcome else { return exit_code::OK.into() };
-    stream::report(failure.text().as_bytes());
+    stream::report(&failure.text());
     failure.exit_code().into()
 }
 

@@ -235,7 +235,7 @@ impl Trace {
 
     /// The trace of a heartbeat file.
     fn of_file(file: &HeldFile) -> Trace {
-        Trace::of_files([file.path(), Path::new("")])
+        Trace::of_files([&file.path, Path::new("")])
     }
 }
 
@@ -277,7 +277,7 @@ fn touch(path: &Path) -> io::Result<()> {
 /// returned.
 pub(super) fn heartbeat_file(worker: &mut Command) -> Result<HeldFile, LaunchError> {
     let file = HeldFile::write(TargetFile { variable: VARIABLE, text: String::new() })?;
-    worker.env(VARIABLE, file.path());
+    worker.env(VARIABLE, &file.path);
     Ok(file)
 }
 
@@ -390,12 +390,12 @@ mod tests {
     #[test]
     fn a_heartbeat_changes_the_time_of_its_file_and_nothing_else() {
         let file = heartbeat_file(&mut Command::new("true")).unwrap();
-        let before = fs::metadata(file.path()).unwrap().modified().unwrap();
-        while fs::metadata(file.path()).unwrap().modified().unwrap() <= before {
-            touch(file.path()).unwrap();
+        let before = fs::metadata(&file.path).unwrap().modified().unwrap();
+        while fs::metadata(&file.path).unwrap().modified().unwrap() <= before {
+            touch(&file.path).unwrap();
         }
-        assert_eq!(fs::read(file.path()).unwrap(), b"");
-        let path = file.path().to_owned();
+        assert_eq!(fs::read(&file.path).unwrap(), b"");
+        let path = file.path.clone();
         drop(file);
         assert!(touch(&path).is_err());
     }

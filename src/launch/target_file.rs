@@ -7,7 +7,7 @@ use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::{FdFlags, fcntl_dupfd_cloexec, fcntl_setfd};
@@ -18,8 +18,8 @@ use mpienv_core::seam::TargetFile;
 /// A file that exists until this is dropped.
 #[derive(Debug)]
 pub(crate) struct HeldFile {
-    path: PathBuf,
-    text: String,
+    pub(crate) path: PathBuf,
+    pub(crate) text: String,
     /// The descriptor of the file in memory. `None` if it is in a folder, from which it must be
     /// removed.
     memory: Option<OwnedFd>,
@@ -34,14 +34,6 @@ impl HeldFile {
         let (path, memory) =
             written.map_err(|error| LaunchError::TargetFile { variable, error })?;
         Ok(HeldFile { path, text, memory })
-    }
-
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
-    }
-
-    pub(crate) fn text(&self) -> &str {
-        &self.text
     }
 
     /// Leaves the file to the program that is about to replace this process. Returns its path, and

@@ -10,6 +10,7 @@ mod log;
 mod nccl;
 mod report;
 
+use std::path::Path;
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
@@ -123,7 +124,7 @@ fn test(info: &ClusterInfo, limits: Limits, log: &Log) -> Result<Measurement, Ch
         device: card.as_ref().map(|card| card.report.clone()).map_err(Clone::clone),
         nccl: mpienv_gpu::nccl_version().map_err(Problem::from),
         nccl_host_id: environment.get("NCCL_HOSTID").map(|id| id.to_string_lossy().into_owned()),
-        infiniband: card::infiniband(),
+        infiniband: card::active_ports(Path::new("/sys/class/infiniband")),
     };
     let cards: Vec<CardReport> = share(&mut group, &own)?;
     let names: Vec<String> = cards.iter().map(|card| printable(card.host.as_bytes())).collect();

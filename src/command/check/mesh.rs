@@ -177,15 +177,15 @@ impl Mesh {
         let address = peer.at[attempt % PORTS];
         let patience = PATIENCE[attempt.min(PATIENCE.len() - 1)];
         let rank = self.hosts[own].rank;
-        let lines = connect::connect(listener, &self.key, rank, peer.rank, address, patience);
+        let (outgoing, theirs) =
+            connect::connect(listener, &self.key, rank, peer.rank, address, patience);
         let mut answer = Answer::default();
-        let outgoing = lines.outgoing.map_err(|refusal| {
+        let mine = outgoing.map_err(|refusal| {
             answer.unreached = Some(format!("{address}: {refusal}"));
         });
-        let (mine, theirs) = (outgoing.ok(), lines.incoming);
         // Both hosts choose the connection that the first host made, if it did. The other one stays
         // open meanwhile.
-        let outcome = match (mine, theirs) {
+        let outcome = match (mine.ok(), theirs) {
             (Some(mut stream), other) if own < partner || other.is_none() => {
                 measure::drive(&mut stream, self.most).map(Some)
             }

@@ -62,7 +62,7 @@ pub(super) fn this_process(
     // One rank of the node speaks for all.
     let is_first = info.local_rank().is_none_or(|rank| rank == 0);
     if let Some(note) = note.filter(|_| is_first && !quiet.is_asked(environment)) {
-        stream::report(format!("mpienv: bind {}: {note}\n", bind.name()).as_bytes());
+        stream::report(&format!("mpienv: bind {}: {note}\n", bind.name()));
     }
     Ok((!is_bound).then(|| (BOUND_BY, bind.name().to_owned())))
 }

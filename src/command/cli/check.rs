@@ -111,7 +111,7 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     let mut map = check::meet(&info, timeout, bind, measures, None)
         .map_err(|error| failure(&info, error).unless_said(said.into_iter()))?;
     if let Some(map) = map.as_ref().filter(|_| !json) {
-        stream::print_styled(lines_of_map(map, &info, mesh).as_bytes())?;
+        stream::print_styled(&lines_of_map(map, &info, mesh))?;
     }
     let fits = map.as_ref().is_none_or(|map| map.errors().next().is_none());
     if fits && (mesh || compute) {
@@ -133,7 +133,7 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     if json {
         stream::print_json(&map)?;
     } else {
-        stream::print_styled(measured.as_bytes())?;
+        stream::print_styled(&measured)?;
     }
     match summary(&map) {
         _ if !fits => Err(Failure::Disagreement),

@@ -22,30 +22,21 @@ fn with_placeholders(shell: Shell, script: &str) -> String {
     ];
     let placeholders: Vec<_> = Placeholders::names().chain(prefixes).collect();
     let each = |form: fn(&str, &str) -> String| {
-        placeholders
-            .iter()
-            .map(|(name, meaning)| form(name, &meaning.replace('`', "")))
-            .collect::<String>()
+        let form = |(name, meaning): &(&str, &str)| form(name, &meaning.replace('`', ""));
+        placeholders.iter().map(form).collect::<String>()
     };
     match shell {
         Shell::Bash => {
             let start = "    prev=\"$3\"\n";
-            script.replacen(
-                start,
-                &(start.to_owned()
-                    + &BASH.replace("NAMES", &each(|name, _| format!(" {{{name}}}")))),
-                1,
-            )
+            let more = BASH.replace("NAMES", &each(|name, _| format!(" {{{name}}}")));
+            script.replacen(start, &format!("{start}{more}"), 1)
         }
         Shell::Zsh => {
             let end = "if [ \"$funcstack[1]\" = \"_mpienv\" ]";
             let script = script
                 .replace("and its arguments:_default' \\", "and its arguments:_mpienv_words' \\");
-            script.replacen(
-                end,
-                &(ZSH.replace("NAMES", &each(|name, _| format!(" {name}"))) + end),
-                1,
-            )
+            let more = ZSH.replace("NAMES", &each(|name, _| format!(" {name}")));
+            script.replacen(end, &format!("{more}{end}"), 1)
         }
         Shell::Fish => {
             let line = |name: &str, meaning: &str| {

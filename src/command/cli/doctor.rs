@@ -86,10 +86,12 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     let rows = [&show::rows(&info)[..], &more].concat();
     let device = devices::only(&info, &environment, machine.topology.devices());
     let own = Summary::new(&rows, &findings, Cores::new(&machine), device);
-    let report = report(&info, &more, &findings);
+    let verdict_alone = if findings.is_empty() { "no problems found on this host\n" } else { "" };
+    let table = show::table(&info, &more);
+    let report = format!("{table}\n{verdict_alone}{}", lines_of(&findings));
     if info.rank().is_first() {
         // Before it waits for the others.
-        stream::print_styled(report.as_bytes())?;
+        stream::print_styled(&report)?;
     }
     let mut are_compared = true;
     let (text, is_suspicious) = match meet(&info, &own, timeout) {
@@ -116,7 +118,7 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
             if !info.rank().is_first() {
                 let on = host_name().map_or(String::new(), |host| format!(" on {host}"));
                 let text = format!("rank {}{on}: {why}{}", info.rank(), own.problems());
-                stream::print_styled(text.as_bytes())?;
+                stream::print_styled(&text)?;
                 return Err(Failure::Reported);
             }
             (why, own.is_suspicious())
@@ -124,19 +126,13 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
         None if info.rank().is_first() => (String::new(), own.is_suspicious()),
         None => (report, own.is_suspicious()),
     };
-    stream::print_styled(text.as_bytes())?;
+    stream::print_styled(&text)?;
     verdict(is_suspicious)?;
     if are_compared { Ok(()) } else { Err(Failure::NotCompared) }
 }
 
 fn verdict(is_suspicious: bool) -> Result<(), Failure> {
     if is_suspicious { Err(Failure::Findings("doctor")) } else { Ok(()) }
-}
-
-/// Returns this rank's own report.
-fn report(info: &ClusterInfo, more: &[[String; 3]], findings: &[crate::Finding]) -> String {
-    let verdict = if findings.is_empty() { "no problems found on this host\n" } else { "" };
-    format!("{}\n{verdict}{}", show::table(info, more), lines_of(findings))
 }
 
 /// Brings all ranks' reports to rank 0; the other ranks get none. Does nothing if there are no

@@ -195,7 +195,7 @@ fn write_file(file: TargetFile, exports: &mut Exports) -> Result<(), Failure> {
     let path = path.display().to_string();
     if stays {
         let line = format!("mpienv: {variable} is {path}; remove it when the program has exited\n");
-        stream::report(line.as_bytes());
+        stream::report(&line);
     }
     exports.set(variable, path);
     Ok(())

@@ -64,10 +64,9 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
         && stream::is_read_by_a_person()
         && let Some(line) = line(dialect)
     {
-        stream::report(
-            format!("mpienv: these lines were only printed; to set the variables, type {line}\n")
-                .as_bytes(),
-        );
+        stream::report(&format!(
+            "mpienv: these lines were only printed; to set the variables, type {line}\n"
+        ));
     }
     text.map(drop)
 }
@@ -93,7 +92,7 @@ fn text(options: Options, environment: &Environment) -> Result<String, Failure> 
     let info = place.read(environment, quiet)?;
     let threads = threads.in_shell(&info, environment)?;
     if verbose {
-        stream::report(lines_of(info.findings()).as_bytes());
+        stream::report(&lines_of(info.findings()));
     } else {
         quiet.warn_also(&info, environment, port::privileged_of_rank_0(&info));
     }

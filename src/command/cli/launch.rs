@@ -177,7 +177,7 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
             let is_quiet = options.quiet.is_asked(&environment);
             let is_of_worker = matches!(error.kind(), ErrorKind::Failed(_));
             if let Some(few) = few.filter(|_| is_of_worker && !is_quiet) {
-                stream::report(format!("mpienv: a reason may be that {}\n", few.what).as_bytes());
+                stream::report(&format!("mpienv: a reason may be that {}\n", few.what));
             }
             failure(named, for_terminal(error, is_quiet))
         }),
@@ -258,7 +258,7 @@ impl Options {
             self.nproc_per_node.resolve(info.workers_of_platform(), environment, &node)?;
         if !self.quiet.is_asked(environment) {
             let workers = counted(workers as usize, "worker");
-            stream::report(format!("mpienv: {workers} on this node: {source}\n").as_bytes());
+            stream::report(&format!("mpienv: {workers} on this node: {source}\n"));
         }
         Ok(workers)
     }

@@ -84,7 +84,7 @@ impl MeetOption {
         let map = meet(info, patience, None, Measures::default(), workers)
             .map_err(|error| check::failure(info, error))?;
         let errors = || map.iter().flat_map(JobMap::errors);
-        stream::report(lines_of(errors()).as_bytes());
+        stream::report(&lines_of(errors()));
         if errors().next().is_none() { Ok(map) } else { Err(Failure::Disagreement) }
     }
 }

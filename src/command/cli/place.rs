@@ -218,7 +218,7 @@ fn warn_of_asking(environment: &Environment) {
              longer call MPI_Init; if a program needs MPI, first run `mpirun ... mpienv show --ask-pmix` on the same hosts, \
              then start the job with `mpirun -x MASTER_ADDR=HOST`\n"
         );
-        stream::report(text.as_bytes());
+        stream::report(&text);
     }
 }
 

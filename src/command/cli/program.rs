@@ -107,10 +107,8 @@ impl ProgramOptions {
 /// Returns the command with these words, of which the first is its name.
 pub(super) fn command(words: &[OsString]) -> Command {
     // clap requires at least one word.
-    let (name, arguments) =
-        words.split_first().map_or((OsString::new(), words), |(name, rest)| (name.clone(), rest));
-    let mut command = Command::new(name);
-    command.args(arguments);
+    let mut command = Command::new(words.first().map_or(OsStr::new(""), |name| name));
+    command.args(words.iter().skip(1));
     command
 }
 

@@ -77,7 +77,7 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     }
     let gap = if findings.is_empty() { "" } else { "\n" };
     let text = table(info, &details.rows()) + gap + &lines_of(findings);
-    Ok(stream::print_styled(text.as_bytes())?)
+    Ok(stream::print_styled(&text)?)
 }
 
 /// Returns a finding as it is for the commands that ask the launcher.

@@ -95,11 +95,8 @@ fn print(job: &Job, ranks: impl Iterator<Item = u32>, headings: bool) -> io::Res
     let mut stdout = BufWriter::new(stream::stdout()?);
     for rank in ranks {
         if let Some(place) = job.place(rank).filter(|_| headings) {
-            writeln!(
-                stdout,
-                "# rank {rank}: node {}, local rank {}",
-                place.node, place.local_rank
-            )?;
+            let (node, local_rank) = (place.node, place.local_rank);
+            writeln!(stdout, "# rank {rank}: node {node}, local rank {local_rank}")?;
         }
         for (name, value) in job.environment(rank).unwrap_or_default() {
             writeln!(stdout, "{name}={value}")?;

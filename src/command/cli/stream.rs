@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal, StdoutLock, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::{Environment, Launcher};
-use anstream::adapter::strip_bytes;
+use anstream::adapter::strip_str;
 use anstream::stream::RawStream;
 use anstream::{AutoStream, ColorChoice};
 use mpienv_core::seam::{Starts, detected};
@@ -58,24 +58,24 @@ pub(super) fn print_json(value: &impl Serialize) -> io::Result<()> {
 }
 
 /// Writes text with styles at once, so that the reports of several ranks do not mix.
-pub(super) fn print_styled(text: &[u8]) -> io::Result<()> {
+pub(super) fn print_styled(text: &str) -> io::Result<()> {
     let mut stdout = stdout()?;
     match choice(&stdout) {
-        ColorChoice::Never => stdout.write_all(&strip_bytes(text).into_vec())?,
-        _ => AutoStream::always(&mut stdout).write_all(text)?,
+        ColorChoice::Never => stdout.write_all(strip_str(text).to_string().as_bytes())?,
+        _ => AutoStream::always(&mut stdout).write_all(text.as_bytes())?,
     }
     stdout.flush()
 }
 
 /// Writes text with styles to stderr. If stderr is closed, the failure cannot be reported.
-pub(super) fn report(text: &[u8]) {
+pub(super) fn report(text: &str) {
     if text.is_empty() {
         return;
     }
     // A single write keeps the lines of several ranks apart.
     let _ = match choice(&io::stderr()) {
-        ColorChoice::Never => io::stderr().write_all(&strip_bytes(text).into_vec()),
-        _ => anstream::stderr().write_all(text),
+        ColorChoice::Never => io::stderr().write_all(strip_str(text).to_string().as_bytes()),
+        _ => anstream::stderr().write_all(text.as_bytes()),
     };
 }
 

@@ -58,7 +58,7 @@ impl Quiet {
         let is_shown =
             |finding: &&Finding| finding.severity == Severity::Error || !self.is_asked(environment);
         let shown = findings.iter().filter(is_shown);
-        stream::report(lines_of(shown.clone()).as_bytes());
+        stream::report(&lines_of(shown.clone()));
         shown.map(|finding| finding.code).collect()
     }
 }
@@ -85,7 +85,7 @@ pub(super) fn suspicious(
 pub(super) fn starts_anyway(printed: &[Finding]) {
     if printed.iter().any(|finding| finding.severity == Severity::Error) {
         stream::report(
-            b"mpienv: the program starts anyway; with --meet TIME, it starts only if all ranks \
+            "mpienv: the program starts anyway; with --meet TIME, it starts only if all ranks \
               meet\n",
         );
     }

@@ -124,12 +124,11 @@ fn add_file(
     file: TargetFile,
 ) -> Result<(), LaunchError> {
     let variable = file.variable;
-    let held = files.iter().find(|held| held.text() == file.text);
-    let path = match held {
-        Some(held) => held.path().to_owned(),
+    let path = match files.iter().find(|held| held.text == file.text) {
+        Some(held) => held.path.clone(),
         None => {
             let held = HeldFile::write(file)?;
-            let path = held.path().to_owned();
+            let path = held.path.clone();
             files.push(held);
             path
         }

@@ -253,12 +253,9 @@ fn nothing() -> Problem {
     Problem { what: "no numbers to sum".to_owned(), remedy: "start all ranks again".to_owned() }
 }
 
-/// Returns the ports of this host's InfiniBand and RoCE adapters that are active.
-pub(super) fn infiniband() -> Vec<String> {
-    active_ports(Path::new("/sys/class/infiniband"))
-}
-
-fn active_ports(adapters: &Path) -> Vec<String> {
+/// Returns the ports of InfiniBand and RoCE adapters that are active. `adapters` is where Linux lists
+/// them.
+pub(super) fn active_ports(adapters: &Path) -> Vec<String> {
     let names = |folder: &Path| {
         let entries = fs::read_dir(folder).into_iter().flatten().flatten();
         entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect::<Vec<_>>()

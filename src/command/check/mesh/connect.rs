@@ -13,16 +13,8 @@ use crate::Rank;
 /// How often to look whether the time is over.
 const BEAT: Duration = Duration::from_millis(50);
 
-/// The connections between this host and another one.
-pub(super) struct Connected {
-    /// The one that this host made.
-    pub outgoing: Result<TcpStream, Refusal>,
-    /// The one that the other host made.
-    pub incoming: Option<TcpStream>,
-}
-
-/// Makes a connection to the rank `to` and accepts one from it, for at most `patience`. `shared` is
-/// the key of all ranks.
+/// Makes a connection to the rank `to` and accepts one from it, for at most `patience`. Returns the one
+/// that this host made, and the one that the other host made. `shared` is the key of all ranks.
 pub(super) fn connect(
     listener: &TcpListener,
     shared: &[u8; 32],
@@ -30,12 +22,12 @@ pub(super) fn connect(
     to: u32,
     address: SocketAddr,
     patience: Duration,
-) -> Connected {
+) -> (Result<TcpStream, Refusal>, Option<TcpStream>) {
     let deadline = Instant::now() + patience;
     thread::scope(|scope| {
         let incoming = scope.spawn(|| accept(listener, shared, own, to, deadline).ok());
         let outgoing = join(address, shared, own, to, deadline);
-        Connected { outgoing, incoming: incoming.join().ok().flatten() }
+        (outgoing, incoming.join().ok().flatten())
     })
 }
 
