@@ -115,7 +115,7 @@ impl Streams {
     /// Sets where a command's output goes, before it is started.
     pub(super) fn direct(&self, role: Role, command: &mut Command) -> Result<(), LaunchError> {
         match self {
-            Streams::Inherited if role.rank().is_none() => {
+            Streams::Inherited if role.worker().is_none() => {
                 // The scheduler prints the same as rank 0's worker.
                 command.stdout(Stdio::null());
             }

@@ -5,45 +5,29 @@ use std::process::Child;
 
 use crate::output::Captured;
 
-/// A worker, or the scheduler that some programs need besides rank 0's worker, with the rank that
-/// it belongs to.
+/// A worker, or the scheduler that some programs need besides rank 0's worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Role {
-    Rank(u32),
-    Scheduler(u32),
+pub(super) struct Role {
+    /// The rank that it belongs to.
+    pub rank: u32,
+    pub is_scheduler: bool,
 }
 
 impl Role {
     /// Returns the folder for the output.
     pub(super) fn folder(self) -> String {
-        match self {
-            Role::Rank(rank) => format!("rank.{rank}"),
-            Role::Scheduler(_) => "scheduler".to_owned(),
-        }
-    }
-
-    /// Returns the rank that it belongs to.
-    pub(super) fn belongs_to(self) -> u32 {
-        match self {
-            Role::Rank(rank) | Role::Scheduler(rank) => rank,
-        }
+        if self.is_scheduler { self.to_string() } else { format!("rank.{self}") }
     }
 
     /// Returns the rank of a worker, or `None` for the scheduler.
-    pub(super) fn rank(self) -> Option<u32> {
-        match self {
-            Role::Rank(rank) => Some(rank),
-            Role::Scheduler(_) => None,
-        }
+    pub(super) fn worker(self) -> Option<u32> {
+        (!self.is_scheduler).then_some(self.rank)
     }
 }
 
 impl fmt::Display for Role {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Role::Rank(rank) => rank.fmt(f),
-            Role::Scheduler(_) => f.write_str("scheduler"),
-        }
+        if self.is_scheduler { f.write_str("scheduler") } else { self.rank.fmt(f) }
     }
 }
 

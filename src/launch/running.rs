@@ -104,13 +104,12 @@ impl Running {
     pub(super) fn start(&mut self, role: Role, command: &mut Command) -> Result<(), LaunchError> {
         self.streams.direct(role, command)?;
         self.supervisor.prepare(command);
-        let watched = match self.watch.as_mut().zip(role.rank()) {
+        let watched = match self.watch.as_mut().zip(role.worker()) {
             Some((watch, rank)) => Some((watch, rank, heartbeat_file(command)?)),
             None => None,
         };
         let child = command.spawn().map_err(|error| StartError::new(command, error));
-        let mut child =
-            child.map_err(|error| LaunchError::Start { rank: role.belongs_to(), error })?;
+        let mut child = child.map_err(|error| LaunchError::Start { rank: role.rank, error })?;
         self.supervisor.started(&child);
         let captured = self.streams.capture(role, &mut child);
         let (captured, outcome) = match captured {
@@ -159,7 +158,7 @@ impl Running {
                 }
                 return self.stop(urgency);
             }
-            if self.members.iter().all(|member| member.role.rank().is_none()) {
+            if self.members.iter().all(|member| member.role.worker().is_none()) {
                 return self.finish();
             }
             self.tell_stops();
@@ -222,14 +221,14 @@ impl Running {
     fn reap(&mut self) -> Result<Option<(Member, ExitStatus)>, LaunchError> {
         let mut index = 0;
         while let Some(member) = self.members.get_mut(index) {
-            let rank = member.role.belongs_to();
+            let rank = member.role.rank;
             let status = self.supervisor.try_wait(&mut member.child);
             let Some(status) = status.map_err(|error| LaunchError::Wait { rank, error })? else {
                 index += 1;
                 continue;
             };
             let member = self.members.remove(index);
-            if member.role.rank().is_some() && !status.success() {
+            if member.role.worker().is_some() && !status.success() {
                 return Ok(Some((member, status)));
             }
             self.keep(member, How::of(status, false));
@@ -239,7 +238,7 @@ impl Running {
 
     /// Records a worker that has exited.
     fn keep(&mut self, member: Member, how: How) {
-        let rank = member.role.rank();
+        let rank = member.role.worker();
         self.endings.extend(rank.map(|rank| Ending { rank, how }));
         if let Some((watch, rank)) = self.watch.as_mut().zip(rank) {
             watch.remove(rank);

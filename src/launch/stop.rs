@@ -134,10 +134,7 @@ pub(super) fn tell_remaining(ranks: Vec<u32>, signal: i32, left: Duration) {
 ///
 /// `killed_in`: the worker was asked to exit, and is killed after this time.
 pub(super) fn tell_stop(role: Role, process: u32, stop: Stop, killed_in: Option<Duration>) {
-    let role = match role {
-        Role::Rank(rank) => format!("rank {rank}"),
-        Role::Scheduler(_) => "the scheduler".to_owned(),
-    };
+    let name = if role.is_scheduler { "the" } else { "rank" };
     let end = match killed_in {
         Some(grace) => {
             format!("; it was asked to end, and SIGKILL ends it in {} s", grace.as_secs_f64())
@@ -145,5 +142,5 @@ pub(super) fn tell_stop(role: Role, process: u32, stop: Stop, killed_in: Option<
         None if stop.is_by_terminal() => "; Ctrl-C ends the job".to_owned(),
         None => String::new(),
     };
-    tell(&format!("{role} (process {process}) is stopped: {stop}{end}"));
+    tell(&format!("{name} {role} (process {process}) is stopped: {stop}{end}"));
 }

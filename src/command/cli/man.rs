@@ -214,14 +214,12 @@ fn examples(level: &str, command: &clap::Command, to: &mut Vec<u8>) -> io::Resul
 }
 
 fn see_also(to: &mut Vec<u8>) -> io::Result<()> {
-    let pages = [("mpirun", 1), ("srun", 1), ("munge", 1), ("nproc", 1), ("taskset", 1)];
     let mut roff = Roff::new();
     roff.control("SH", ["SEE ALSO"]);
-    let last = pages.len() - 1;
-    for (number, (name, section)) in pages.into_iter().enumerate() {
-        let end = if number == last { "" } else { "," };
-        roff.text([bold(name), roman(format!("({section}){end}"))]);
+    for name in ["mpirun", "srun", "munge", "nproc"] {
+        roff.text([bold(name), roman("(1),")]);
     }
+    roff.text([bold("taskset"), roman("(1)")]);
     roff.control("PP", []).text([roman(GUIDE)]);
     roff.to_writer(to)
 }

@@ -42,13 +42,14 @@ impl Job<'_> {
             })
         };
         for (index, worker) in self.launch.workers.iter().enumerate() {
+            let role = Role { rank: worker.rank().index(), is_scheduler: false };
             let mut command = command_of(worker)?;
             if let Some(share) = shares.get(index) {
                 // The worker inherits the binding of this thread.
                 bind_to_share(self.launch.bind, share)?;
             }
             match &self.launch.variables {
-                Variables::Simulated(job) => job.apply_to(worker.rank().index(), &mut command),
+                Variables::Simulated(job) => job.apply_to(role.rank, &mut command),
                 Variables::Planned(options) => {
                     let threads = threads.get(index).copied().flatten().or(options.threads);
                     let plan = Plan::new(worker, &PlanOptions { threads, ..(**options).clone() });
@@ -61,7 +62,7 @@ impl Job<'_> {
                         let mut scheduler = command_of(worker)?;
                         exports.apply_to(&mut scheduler);
                         scheduler.stdin(Stdio::null());
-                        running.start(Role::Scheduler(worker.rank().index()), &mut scheduler)?;
+                        running.start(Role { is_scheduler: true, ..role }, &mut scheduler)?;
                     }
                 }
             }
@@ -69,7 +70,7 @@ impl Job<'_> {
             if index > 0 || io::stdin().is_terminal() {
                 command.stdin(Stdio::null());
             }
-            running.start(Role::Rank(worker.rank().index()), &mut command)?;
+            running.start(role, &mut command)?;
         }
         Ok(())
     }

@@ -87,9 +87,10 @@ impl Stream {
         match self.from.read(buffer) {
             Ok(0) => ControlFlow::Break(()),
             Ok(length) => self.lines.take(&buffer[..length]),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => ControlFlow::Continue(()),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => ControlFlow::Continue(()),
-            Err(_) => ControlFlow::Break(()),
+            Err(error) => match error.kind() {
+                io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock => ControlFlow::Continue(()),
+                _ => ControlFlow::Break(()),
+            },
         }
     }
 }

@@ -62,7 +62,7 @@ impl Running {
     pub(super) fn overdue(&mut self, request: Request) -> Result<Exit, LaunchError> {
         self.failed = Some(Instant::now());
         self.failing(Some(request));
-        let rank = self.members.iter().find_map(|member| member.role.rank());
+        let rank = self.members.iter().find_map(|member| member.role.worker());
         self.end(None)?;
         Err(self.stopped(rank, request))
     }
@@ -119,7 +119,7 @@ impl Running {
             return left.min(silent);
         }
         self.is_named = true;
-        let ranks = self.members.iter().filter_map(|member| member.role.rank()).collect();
+        let ranks = self.members.iter().filter_map(|member| member.role.worker()).collect();
         stop::tell_remaining(ranks, request.signal, left);
         left
     }
@@ -234,7 +234,7 @@ impl Running {
         if let Some(fault) = self.faults.take_if(|fault| is_by_pipe || !fault.is_by_reader()) {
             return fault;
         }
-        let rank = member.role.belongs_to();
+        let rank = member.role.rank;
         let is_asked = |code: i32| signal == Some(code) || status.code() == Some(128 + code);
         // A worker may exit because of another signal than the first: the others get SIGTERM.
         if let Some(request) =
