@@ -4,8 +4,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use mpienv_core::ClusterInfo;
-use mpienv_core::seam::PlanOptions;
-use mpienv_core::seam::{Attempt, TargetFile};
+use mpienv_core::seam::{Attempt, PlanOptions, TargetFile};
 
 use crate::job::Job;
 use crate::target_file::HeldFile;

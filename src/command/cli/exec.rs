@@ -1,18 +1,18 @@
 //! `mpienv exec`: runs a command with the variables set, in place of this process.
 
 use std::ffi::OsString;
+use std::time::Duration;
 
 use crate::command::doctor::{self, port};
 use crate::{ClusterInfo, Environment, Exports, Finding, Launch};
 use clap::Args;
 use mpienv_ask::on_interface;
-use mpienv_core::seam::TargetFile;
-use mpienv_core::seam::{Plan, PlanOptions};
+use mpienv_core::seam::{Plan, PlanOptions, TargetFile};
 use mpienv_launch::seam::{
     exec, launch_with_plan_options, leave_file, whole_process, widen_default_binding,
 };
 
-use super::meet::{MasterOption, MeetOption};
+use super::meet::{MeetOption, wait_for_address};
 use super::place::JointPlaceOptions;
 use super::program::{ProgramOptions, command, print};
 use super::threads::{Runs, ThreadShare};
@@ -20,7 +20,7 @@ use super::typed::{self, By, LauncherOption};
 use super::warn::PATIENCE;
 use super::worker::worker;
 use super::worker_count::differs;
-use super::{Failure, Program, Quiet, bind, examples, launch, stream, warn};
+use super::{Failure, Program, Quiet, bind, examples, launch, stream, time, warn};
 
 /// The subcommand's name.
 pub(super) const NAME: &str = "exec";
@@ -67,8 +67,12 @@ pub(super) struct Options {
     dry_run: bool,
     #[command(flatten)]
     launcher: LauncherOption,
-    #[command(flatten)]
-    master: MasterOption,
+    /// Start once the master's name resolves, or fail after a time such as 90s or 10m
+    ///
+    /// In Kubernetes, pods start before their names resolve. If the name does not resolve in time,
+    /// the exit code is 124.
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    wait_for_master: Option<Duration>,
     #[command(flatten)]
     meet: MeetOption,
     #[command(flatten)]
@@ -109,10 +113,11 @@ impl Options {
     fn read(&self, environment: &Environment) -> Result<ClusterInfo, Failure> {
         let info = self.place.read(environment, self.quiet)?;
         self.given.check()?;
-        if !self.dry_run {
+        if let Some(patience) = self.wait_for_master.filter(|_| !self.dry_run) {
             // This host's own address depends on the route to the master, so the master's name must
             // resolve first.
-            self.master.wait(&info)?;
+            let host = info.master_addr()?;
+            wait_for_address(host, patience, |left| doctor::addresses(host, left))?;
         }
         Ok(self.given.with_own_addr(info))
     }

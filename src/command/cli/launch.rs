@@ -14,8 +14,7 @@ use crate::{
 };
 use clap::Args;
 use mpienv_ask::on_interface;
-use mpienv_core::seam::counted;
-use mpienv_core::seam::{Plan, PlanOptions, WordsError};
+use mpienv_core::seam::{Plan, PlanOptions, WordsError, counted};
 use mpienv_launch::seam::{
     for_terminal, foreseen, launch_with_plan_options, places, share_of_workers, topology, try_run,
     whole_process,

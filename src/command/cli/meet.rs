@@ -5,7 +5,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::command::check::{JobMap, Measures, exchange_endpoints, exchange_secret, meet};
-use crate::command::doctor;
 use crate::{ClusterInfo, Error, Host};
 use clap::Args;
 use mpienv_ask::own_addr;
@@ -25,25 +24,6 @@ pub(crate) struct MeetOption {
     /// that start the workers of each node meet.
     #[arg(long, value_name = "TIME", value_parser = time)]
     meet: Option<Duration>,
-}
-
-/// How long to wait for the master's name.
-#[derive(Args, Clone, Copy, Debug)]
-pub(crate) struct MasterOption {
-    /// Start once the master's name resolves, or fail after a time such as 90s or 10m
-    ///
-    /// In Kubernetes, pods start before their names resolve. If the name does not resolve in time,
-    /// the exit code is 124.
-    #[arg(long, value_name = "TIME", value_parser = time)]
-    wait_for_master: Option<Duration>,
-}
-
-impl MasterOption {
-    pub(super) fn wait(self, info: &ClusterInfo) -> Result<(), Failure> {
-        let Some(patience) = self.wait_for_master else { return Ok(()) };
-        let host = info.master_addr()?;
-        retry(host, patience, |left| doctor::addresses(host, left))
-    }
 }
 
 impl MeetOption {
@@ -93,7 +73,7 @@ impl MeetOption {
 const PAUSE: Duration = Duration::from_millis(500);
 
 /// Tries until the host has an address, for at most `patience`. Addresses need no time.
-fn retry(
+pub(super) fn wait_for_address(
     host: &Host,
     patience: Duration,
     mut resolve: impl FnMut(Duration) -> Result<Vec<IpAddr>, String>,
@@ -133,7 +113,7 @@ mod tests {
                 Ok(vec![IpAddr::from([10, 0, 0, 1])])
             }
         };
-        assert!(retry(&host, Duration::from_secs(60), late).is_ok());
+        assert!(wait_for_address(&host, Duration::from_secs(60), late).is_ok());
         assert_eq!(tries, 3);
     }
 }

@@ -5,8 +5,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use mpienv_gpu::cudarc::driver::{CudaContext, CudaSlice, CudaStream, DriverError};
-use mpienv_gpu::cudarc::driver::{CudaFunction, LaunchConfig, PushKernelArg as _};
+use mpienv_gpu::cudarc::driver::{
+    CudaContext, CudaFunction, CudaSlice, CudaStream, DriverError, LaunchConfig, PushKernelArg as _,
+};
 use mpienv_gpu::{Communicator, Device, GpuError};
 
 use super::{Alone, DeviceReport, Problem};
