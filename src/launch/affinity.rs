@@ -61,11 +61,8 @@ pub(crate) fn mask(process: Option<u32>) -> io::Result<Cpus> {
 /// Returns an error if the system refuses.
 pub fn bind(cpus: &Cpus) -> io::Result<()> {
     let mut set = CpuSet::new();
-    for cpu in cpus.iter().filter_map(|cpu| usize::try_from(cpu).ok()) {
-        if cpu < CpuSet::MAX_CPU {
-            set.set(cpu);
-        }
-    }
+    let known = cpus.iter().filter_map(|cpu| usize::try_from(cpu).ok());
+    known.filter(|cpu| *cpu < CpuSet::MAX_CPU).for_each(|cpu| set.set(cpu));
     Ok(sched_setaffinity(None, &set)?)
 }
 

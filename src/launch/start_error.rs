@@ -8,12 +8,9 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use mpienv_core::Environment;
+use rustix::io::Errno;
 
-/// No such file: the same number on every Unix, and on Windows.
-const ENOENT: i32 = 2;
-/// No permission.
-const EACCES: i32 = 13;
+use mpienv_core::Environment;
 
 /// Why a program was not started: the system's error, and a remedy that fits the cause.
 ///
@@ -88,11 +85,9 @@ pub fn before(command: &Command) -> Option<StartError> {
 
 /// Returns the error that starting the command would give, as far as its file shows.
 pub fn foreseen(command: &Command) -> Option<StartError> {
-    let error = match find(command) {
-        None => io::Error::from_raw_os_error(ENOENT),
-        Some(path) if path.is_dir() || !is_executable(&path) => {
-            io::Error::from_raw_os_error(EACCES)
-        }
+    let error: io::Error = match find(command) {
+        None => Errno::NOENT.into(),
+        Some(path) if path.is_dir() || !is_executable(&path) => Errno::ACCESS.into(),
         Some(path) => not_for_sh(&path)?,
     };
     Some(StartError::new(command, error))
@@ -124,12 +119,6 @@ fn is_executable(path: &Path) -> bool {
 
 /// How much of a file is read to find out what it is: more than the first line that Linux reads.
 const HEAD: u64 = 512;
-/// Too many open files in this process, too many on this host, and a file that is neither a program
-/// nor a script. All Unix systems use these numbers, and the standard library has no names for
-/// them.
-const EMFILE: i32 = 24;
-const ENFILE: i32 = 23;
-const ENOEXEC: i32 = 8;
 
 /// Characters that only a shell interprets.
 const OF_SHELLS: [char; 6] = ['$', '&', ';', '|', '<', '>'];
@@ -154,7 +143,7 @@ fn advice(
             let Some(interpreter) = interpreter(path) else { return (chmod, None) };
             Some((format!("{chmod}, or name the interpreter"), vec![interpreter, path.into()]))
         }
-        (_, Some(path)) if error.raw_os_error() == Some(ENOEXEC) => {
+        (_, Some(path)) if Errno::from_io_error(error) == Some(Errno::NOEXEC) => {
             let why = "its first line names no interpreter: write a line like \
                        #!/usr/bin/env python3, or name the interpreter";
             interpreter(path).map(|name| (why.to_owned(), vec![name, path.into()]))
@@ -212,13 +201,13 @@ fn of_shell(command: &Command) -> Vec<OsString> {
 
 fn remedy(error: &io::Error, path: Option<&Path>) -> String {
     let text = match (error.kind(), path) {
-        _ if error.raw_os_error() == Some(EMFILE) => {
+        _ if Errno::from_io_error(error) == Some(Errno::MFILE) => {
             "this process cannot open more files: raise its limit (ulimit -n)"
         }
-        _ if error.raw_os_error() == Some(ENFILE) => {
+        _ if Errno::from_io_error(error) == Some(Errno::NFILE) => {
             "this host cannot open more files: raise its limit (fs.file-max)"
         }
-        _ if error.raw_os_error() == Some(ENOEXEC) => {
+        _ if Errno::from_io_error(error) == Some(Errno::NOEXEC) => {
             "it is neither a program for this machine nor a script: check its architecture with \
              `file`, or start it with a line like #!/bin/sh"
         }
@@ -282,7 +271,7 @@ fn not_for_sh(path: &Path) -> Option<io::Error> {
     }
     let head = head(path).ok()?;
     let is_program = head.starts_with(b"#!") || head.starts_with(b"\x7fELF");
-    (!is_program).then(|| io::Error::from_raw_os_error(ENOEXEC))
+    (!is_program).then(|| Errno::NOEXEC.into())
 }
 
 fn head(path: &Path) -> io::Result<Vec<u8>> {

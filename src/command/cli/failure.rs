@@ -290,8 +290,7 @@ fn hint_for_finding(finding: &Finding) -> Option<&'static str> {
 
 /// Returns the lines of findings, with styles.
 pub(super) fn lines_of<'a>(findings: impl IntoIterator<Item = &'a Finding>) -> String {
-    let mut text = String::new();
-    for finding in findings {
+    let lines = |finding: &Finding| {
         let color = match finding.severity {
             Severity::Error => anstyle::AnsiColor::Red,
             Severity::Warning => anstyle::AnsiColor::Yellow,
@@ -299,9 +298,9 @@ pub(super) fn lines_of<'a>(findings: impl IntoIterator<Item = &'a Finding>) -> S
         };
         let style = color.on_default().bold();
         let hint = hint_for_finding(finding).map_or(String::new(), |hint| format!("; {hint}"));
-        text += &finding.lines(&format!("{style}{}{style:#}", finding.severity), &hint);
-    }
-    text
+        finding.lines(&format!("{style}{}{style:#}", finding.severity), &hint)
+    };
+    findings.into_iter().map(lines).collect()
 }
 
 macro_rules! codes {

@@ -170,7 +170,7 @@ fn cuda(info: &ClusterInfo, environment: &Environment) -> Option<Finding> {
     if count >= size as usize || are_hidden && size == 1 {
         return None;
     }
-    let shown = if count == 1 { "device" } else { "devices" };
+    let shown = counted(count, "device");
     let remedy = match info.launcher().advice().devices.filter(|_| are_hidden) {
         Some(command) => format!("`{command}` gives each rank a device, which is its device 0"),
         None => "make as many devices visible as the node has ranks (on Slurm, --gpus-per-node instead of --gpus-per-task), or let each rank use device 0 if the launcher gives it one device"
@@ -180,9 +180,7 @@ fn cuda(info: &ClusterInfo, environment: &Environment) -> Option<Finding> {
     Some(Finding::new(
         severity,
         CODE,
-        format!(
-            "CUDA_VISIBLE_DEVICES={devices} shows {count} {shown} to the {size} ranks of this node"
-        ),
+        format!("CUDA_VISIBLE_DEVICES={devices} shows {shown} to the {size} ranks of this node"),
         EFFECT,
         remedy,
     ))

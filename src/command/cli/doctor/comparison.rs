@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 const OWN: [&str; 3] = ["rank", "local rank", "node rank"];
 
 /// What a rank sends to rank 0.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Summary {
     /// The names and values of the table's rows.
     values: Vec<(String, String)>,
@@ -58,12 +58,8 @@ impl Summary {
     pub(super) fn unreadable() -> Summary {
         let what = "cannot read its report".to_owned();
         let remedy = "start the same version of mpienv on all hosts".to_owned();
-        Summary {
-            values: Vec::new(),
-            findings: vec![Remark { what, remedy, is_note: false }],
-            cores: Cores::default(),
-            device: None,
-        }
+        let findings = vec![Remark { what, remedy, is_note: false }];
+        Summary { findings, ..Summary::default() }
     }
 
     /// Returns whether there is a finding other than a note.
