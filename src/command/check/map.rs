@@ -142,20 +142,17 @@ impl JobMap {
 
     /// Reports an option that only some ranks have.
     fn options_differ(&self, option: &str, has: impl Fn(&Measures) -> bool) -> Option<Finding> {
-        let ranks = (0..).zip(&self.measures);
-        let (with, without): (Vec<_>, Vec<_>) = ranks.partition(|(_, measures)| has(measures));
+        let (with, without): (Vec<u32>, Vec<u32>) =
+            (0..).take(self.measures.len()).partition(|rank| has(&self.measures[*rank as usize]));
         if with.is_empty() || without.is_empty() {
             return None;
         }
-        let named = |ranks: Vec<(u32, &Measures)>| {
-            named(&ranks.into_iter().map(|(rank, _)| rank).collect::<Vec<_>>())
-        };
         Some(Finding::error(
             "options-differ",
             format!(
                 "{} started check with {option}, and {} without it",
-                named(with),
-                named(without)
+                named(&with),
+                named(&without)
             ),
             "all ranks measure together, so those with it would wait for the others",
             format!("start all ranks with {option}, or none"),

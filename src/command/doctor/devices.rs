@@ -27,7 +27,7 @@ pub(crate) struct HostDevices {
 impl HostDevices {
     /// Returns what this process sees of the devices. `None` if the host has none.
     pub(crate) fn of(devices: &Devices, environment: &Environment) -> Option<HostDevices> {
-        let (count, files) = devices.files()?;
+        let (count, files) = devices.files?;
         let list = shown(environment).next();
         let limit = list.as_ref().map(|list| list.count.clone().unwrap_or(0));
         let visible = limit.and_then(|limit| u32::try_from(limit).ok()).unwrap_or(count).min(count);
@@ -64,7 +64,7 @@ fn fewer_than_ranks(
     environment: &Environment,
     devices: &Devices,
 ) -> Option<Finding> {
-    let (size, (count, files)) = (info.local_world_size()?, devices.files()?);
+    let (size, (count, files)) = (info.local_world_size()?, devices.files?);
     // The ranks of a simulated job all run on this host.
     let is_counted = shown(environment).next().is_none() && !environment.is_set(SIMULATED);
     let devices = counted(count as usize, "device");

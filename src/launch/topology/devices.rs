@@ -21,9 +21,9 @@ const CLASSES: [(&str, &[&str]); 2] =
 pub struct Devices {
     all: Vec<Device>,
     vendor: &'static str,
-    /// How many device files there are, and the pattern of their names. A container may have only
-    /// some of the host's.
-    files: (u32, &'static str),
+    /// How many devices of any maker programs can open here, and the pattern of the names of their
+    /// files, if there are any. A container may have only some of the host's.
+    pub files: Option<(u32, &'static str)>,
 }
 
 /// A GPU.
@@ -55,13 +55,6 @@ impl Devices {
         Devices { all, vendor, files: files(root) }
     }
 
-    /// Returns how many devices of any maker programs can open here, and the pattern of the names of
-    /// their files. `None` if there are none.
-    #[must_use]
-    pub fn files(&self) -> Option<(u32, &'static str)> {
-        Some(self.files).filter(|(count, _)| *count > 0)
-    }
-
     /// Returns the names of the models, each once, where NVIDIA's driver tells them.
     #[must_use]
     pub fn models(&self) -> BTreeSet<&str> {
@@ -91,7 +84,7 @@ impl Devices {
             _ => &[&["ROCR_VISIBLE_DEVICES"], &["HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"]],
         };
         let count = self.all.len();
-        let files = if self.vendor == NVIDIA { self.files.0 } else { 0 };
+        let files = self.files.filter(|_| self.vendor == NVIDIA).map_or(0, |(count, _)| count);
         if (1..count).contains(&(files as usize)) {
             return Err(format!(
                 "/dev has {files} of the host's {count} devices, and does not tell which"
@@ -182,7 +175,7 @@ fn gpu(root: &Path, address: String) -> Option<(&'static str, Device)> {
 }
 
 /// Counts the device files of the first maker that has any.
-fn files(root: &Path) -> (u32, &'static str) {
+fn files(root: &Path) -> Option<(u32, &'static str)> {
     let numbered = |kind: &str| {
         names(&root.join("dev")).into_iter().filter(|name| is_numbered(name, kind)).count()
     };
@@ -191,8 +184,8 @@ fn files(root: &Path) -> (u32, &'static str) {
         (numbered("davinci"), "/dev/davinci*"),
         (amd(root), "/dev/dri/renderD*"),
     ];
-    let found = kinds.into_iter().find(|(count, _)| *count > 0).unwrap_or_default();
-    (u32::try_from(found.0).unwrap_or(u32::MAX), found.1)
+    let (count, pattern) = kinds.into_iter().find(|(count, _)| *count > 0)?;
+    Some((u32::try_from(count).unwrap_or(u32::MAX), pattern))
 }
 
 /// Counts AMD's GPUs in this container, because `/sys` lists those of the whole host.

@@ -87,20 +87,18 @@ impl Card {
         let right: Vec<f32> = (0..SIDE * SIDE).map(|at| (at / 3 % 5) as f32).collect();
         let left_there = self.stream.clone_htod(&left).map_err(&wrong)?;
         let right_there = self.stream.clone_htod(&right).map_err(&wrong)?;
-        let (mut count, mut result);
-        let mut fastest = Duration::MAX;
-        let mut products = 1;
-        loop {
-            count = products;
+        let mut count = 1;
+        let mut result = loop {
             let numbers = SIDE * SIDE * count as usize;
-            result = self.stream.alloc_zeros::<f32>(numbers).map_err(&wrong)?;
+            let mut result = self.stream.alloc_zeros::<f32>(numbers).map_err(&wrong)?;
             let matrices = (&left_there, &right_there, &mut result);
             let taken = self.timed(|| self.launch(&kernel, matrices, count))?;
             if taken >= LONG_ENOUGH || count >= MOST_PRODUCTS {
-                break;
+                break result;
             }
-            products = (count * 4).min(MOST_PRODUCTS);
-        }
+            count = (count * 4).min(MOST_PRODUCTS);
+        };
+        let mut fastest = Duration::MAX;
         for _ in 0..TIMES {
             let matrices = (&left_there, &right_there, &mut result);
             fastest = fastest.min(self.timed(|| self.launch(&kernel, matrices, count))?);

@@ -98,15 +98,15 @@ impl<'a> Findings<'a> {
             Some((&*card.host, &*device.uuid, card.nccl_host_id.as_deref()))
         };
         for SharedDevice { uuid, ranks, refused } in shared_devices(cards.iter().map(place)) {
-            let are_apart = refused.is_none();
-            let severity = if are_apart { Severity::Note } else { Severity::Error };
             let what = format!("{} use the same GPU, {uuid}", named(&ranks, self.hosts));
-            let (why, remedy) = match are_apart {
-                true => (
+            let (severity, why, remedy) = match refused {
+                None => (
+                    Severity::Note,
                     "NCCL_HOSTID differs, so NCCL takes them for ranks of different hosts; they share the GPU's time",
                     "none is needed to test; to train, give each rank its own GPU",
                 ),
-                false => (
+                Some(_) => (
+                    Severity::Error,
                     "NCCL refuses two ranks on one GPU",
                     "start as many ranks on each host as it has GPUs, and select the GPU by LOCAL_RANK; to test with fewer GPUs, give each rank another NCCL_HOSTID",
                 ),
@@ -195,17 +195,12 @@ impl<'a> Findings<'a> {
             "a GPU that cannot compute by itself fails in the program too",
             alone.iter().map(|own| own.as_ref().err().cloned()),
         );
-        self.problems(
-            "gpu-wrong",
-            "a training on this GPU is wrong, although nothing fails",
-            alone.iter().map(|own| own.as_ref().ok()?.wrong.clone()).map(|wrong| {
-                wrong.map(|what| Problem {
-                    what,
-                    remedy: "leave the host out, and test its GPU with `dcgmi diag -r 3`"
-                        .to_owned(),
-                })
-            }),
-        );
+        let wrong = |own: &Result<Alone, Problem>| {
+            let remedy = "leave the host out, and test its GPU with `dcgmi diag -r 3`".to_owned();
+            Some(Problem { what: own.as_ref().ok()?.wrong.clone()?, remedy })
+        };
+        let why = "a training on this GPU is wrong, although nothing fails";
+        self.problems("gpu-wrong", why, alone.iter().map(wrong));
         let shares = if self.compares { shares(cards, alone) } else { Vec::new() };
         for (rank, share) in shares.into_iter().enumerate() {
             let Some([product, copy]) = share.filter(|share| share.iter().any(|part| *part < SLOW))

@@ -110,14 +110,8 @@ mod tests {
             let own = connect(&one, &KEY, 2, 5, at_other, PATIENCE);
             let peer = peer.join().unwrap();
             is_over.store(true, Ordering::Relaxed);
-            assert_eq!(
-                own.outgoing.unwrap().local_addr().unwrap(),
-                peer.incoming.unwrap().peer_addr().unwrap()
-            );
-            assert_eq!(
-                own.incoming.unwrap().peer_addr().unwrap(),
-                peer.outgoing.unwrap().local_addr().unwrap()
-            );
+            assert_eq!(own.0.unwrap().local_addr().unwrap(), peer.1.unwrap().peer_addr().unwrap());
+            assert_eq!(own.1.unwrap().peer_addr().unwrap(), peer.0.unwrap().local_addr().unwrap());
         });
     }
 
@@ -125,7 +119,7 @@ mod tests {
     fn a_host_that_cannot_be_reached_is_given_up_when_the_time_is_over() {
         let ((own, _), (gone, nowhere)) = (listen(), listen());
         drop(gone);
-        let lines = connect(&own, &KEY, 0, 1, nowhere, Duration::from_millis(300));
-        assert!(lines.incoming.is_none() && lines.outgoing.is_err());
+        let (outgoing, incoming) = connect(&own, &KEY, 0, 1, nowhere, Duration::from_millis(300));
+        assert!(incoming.is_none() && outgoing.is_err());
     }
 }
