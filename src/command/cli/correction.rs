@@ -9,7 +9,8 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use mpienv_core::seam::mistakes;
 use mpienv_launch::seam::{foreseen, meant};
 
-use super::{Command, program, typed, worker};
+use super::typed::{self, is_option};
+use super::{Command, program, worker};
 
 /// How many words are inspected.
 const MOST: usize = 32;
@@ -187,10 +188,10 @@ fn candidates(typed: &[OsString]) -> Vec<Vec<OsString>> {
         Some(0) if first == "exec" => vec![typed.to_vec(), with("launch", rest)],
         Some(0) => vec![typed.to_vec()],
         // Options before the subcommand.
-        Some(at) if starts_with_dash(first) => {
+        Some(at) if is_option(first) => {
             vec![[&typed[at..=at], &typed[..at], &typed[at + 1..]].concat()]
         }
-        _ if has_dashes && !starts_with_dash(first) => {
+        _ if has_dashes && !is_option(first) => {
             vec![with("exec", rest), with("launch", rest)]
         }
         _ => vec![with("exec", typed), with("launch", typed)],
@@ -213,7 +214,7 @@ fn variants(base: &[OsString]) -> Vec<Vec<OsString>> {
         }
         // `--` before the first word that can be a program.
         let is_program = |word: &OsString| {
-            !starts_with_dash(word) && word.to_str().is_none_or(|text| text.parse::<f64>().is_err())
+            !is_option(word) && word.to_str().is_none_or(|text| text.parse::<f64>().is_err())
         };
         let places = (1 + count.len()..words.len().min(MOST)).filter(|&at| is_program(&words[at]));
         all.extend(places.map(|at| {
@@ -233,8 +234,4 @@ fn renamed(options: &[OsString], is_launch: bool) -> Vec<OsString> {
         [&options[..at], &["--nproc-per-node".into(), value.to_owned()], &options[at + used..]]
             .concat()
     })
-}
-
-fn starts_with_dash(word: &OsString) -> bool {
-    word.as_encoded_bytes().starts_with(b"-")
 }

@@ -157,7 +157,7 @@ pub(super) fn shape(name: &str) -> Option<&'static str> {
 pub(super) fn count(words: &[OsString]) -> Option<(&OsStr, usize)> {
     let (word, rest) = words.split_first()?;
     if COUNTS.split(' ').any(|name| word == name) {
-        let value = rest.first().filter(|value| !value.as_encoded_bytes().starts_with(b"-"))?;
+        let value = rest.first().filter(|value| !is_option(value))?;
         return Some((value, 2));
     }
     let joined = |name: &str| {
@@ -247,8 +247,7 @@ impl Found<'_> {
             return say(format!("{} {}", line(self.start), line(self.words)));
         }
         let program = count(self.words).map(|(_, used)| self.words.split_at(used));
-        let is_program = |word: &OsString| !word.as_encoded_bytes().starts_with(b"-");
-        match program.filter(|(_, program)| program.first().is_some_and(is_program)) {
+        match program.filter(|(_, words)| words.first().is_some_and(|word| !is_option(word))) {
             Some((count, program)) => {
                 let [start, count, program] = [self.start, count, program].map(line);
                 say(format!("{start} {count} mpienv exec -- {program}"))
@@ -334,6 +333,11 @@ pub(super) fn find(all: &[OsString]) -> Option<Found<'_>> {
 /// Returns whether a word is in a list of words with blanks between them.
 fn has(list: &str, word: &str) -> bool {
     list.split(' ').any(|known| known == word)
+}
+
+/// Returns whether a word is an option.
+pub(super) fn is_option(word: &OsString) -> bool {
+    word.as_encoded_bytes().starts_with(b"-")
 }
 
 fn is_mpienv(word: &OsString) -> bool {

@@ -111,15 +111,14 @@ pub fn tell_if_on_one_host<'a>(hosts: impl IntoIterator<Item = &'a str>) {
         return;
     }
     let mut first: BTreeMap<&str, u32> = BTreeMap::new();
-    let twice = (0..).zip(hosts).find_map(|(node, host)| {
-        let earlier = first.insert(host, node)?;
-        Some(format!("nodes {earlier} and {node} are both on {host}"))
-    });
-    if let Some(twice) = twice {
-        tell(&format!(
-            "{twice}: their workers have the same local ranks, so they may use the same devices \
-             and cores; start `mpienv launch` once on each host"
-        ));
+    for (node, host) in (0..).zip(hosts) {
+        if let Some(earlier) = first.insert(host, node) {
+            return tell(&format!(
+                "nodes {earlier} and {node} are both on {host}: their workers have the same local \
+                 ranks, so they may use the same devices and cores; start `mpienv launch` once on \
+                 each host"
+            ));
+        }
     }
 }
 
@@ -131,16 +130,13 @@ pub fn per_node(workers: u32) -> String {
 impl Introduction {
     /// The options that must be the same on all nodes.
     fn options(&self) -> [String; 4] {
-        let (max_restarts, node_timeout) = (self.max_restarts, self.node_timeout.as_secs_f64());
-        let stall_timeout = self.stall_timeout.map_or_else(
-            || "no --stall-timeout".to_owned(),
-            |timeout| format!("--stall-timeout {}", timeout.as_secs_f64()),
-        );
+        let stall_timeout =
+            self.stall_timeout.map(|time| format!("--stall-timeout {}", time.as_secs_f64()));
         [
             per_node(self.workers),
-            format!("--max-restarts {max_restarts}"),
-            format!("--node-timeout {node_timeout}"),
-            stall_timeout,
+            format!("--max-restarts {}", self.max_restarts),
+            format!("--node-timeout {}", self.node_timeout.as_secs_f64()),
+            stall_timeout.unwrap_or_else(|| "no --stall-timeout".to_owned()),
         ]
     }
 }

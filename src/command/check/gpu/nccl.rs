@@ -249,19 +249,14 @@ fn ring_rounds(ring: &[u32]) -> Vec<Round> {
     let count = ring.len();
     let pair = |at: usize| (ring[at], ring[(at + 1) % count]);
     let starting = |first: usize| (first..count - 1).step_by(2).map(pair).collect::<Round>();
-    let mut rounds = match count {
-        0 | 1 => return Vec::new(),
+    let last = || vec![pair(count - 1)];
+    match count {
+        0 | 1 => Vec::new(),
         2 => vec![starting(0)],
-        _ => vec![starting(0), starting(1)],
-    };
-    // The last one and the first one.
-    if count > 2 {
-        match count % 2 {
-            0 => rounds[1].push(pair(count - 1)),
-            _ => rounds.push(vec![pair(count - 1)]),
-        }
+        // The last one and the first one are neighbors, too.
+        _ if count.is_multiple_of(2) => vec![starting(0), [starting(1), last()].concat()],
+        _ => vec![starting(0), starting(1), last()],
     }
-    rounds
 }
 
 #[cfg(test)]
