@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use serde::Serialize;
+use serde_json::json;
 
 use super::Contact;
 use super::judge::{self, Between, Medians};
@@ -22,16 +23,6 @@ const WIDTH: usize = 32;
 /// Gbit/s of bytes in a second.
 pub(super) fn gbit(rate: f64) -> f64 {
     rate * 8.0 / 1e9
-}
-
-/// What was measured between the hosts.
-#[derive(Serialize)]
-struct MeshReport<'a> {
-    hosts: Vec<HostReport>,
-    pairs: Vec<PairReport>,
-    rounds: usize,
-    seconds: f64,
-    findings: &'a [Finding],
 }
 
 /// The medians of one host's connections.
@@ -85,14 +76,21 @@ pub(super) fn measurement(
         round_trip_ms: usual.map(|usual| usual.round_trip * 1e3),
         clock_s: clock.map(|(ahead, _)| ahead),
     });
-    let report = MeshReport {
-        hosts: hosts.collect(),
-        pairs: pairs.iter().map(PairReport::of).collect(),
-        rounds,
-        seconds: elapsed.as_secs_f64(),
-        findings: &findings,
-    };
-    Measurement::new(&report, text(&report), findings.clone(), bad_hosts)
+    let hosts: Vec<_> = hosts.collect();
+    let pairs: Vec<_> = pairs.iter().map(PairReport::of).collect();
+    let seconds = elapsed.as_secs_f64();
+    let mut text = text(&hosts, &pairs, rounds, seconds);
+    if findings.is_empty() && hosts.len() == 2 {
+        text += "with two hosts there is only one pair, so nothing can be compared\n";
+    }
+    let report = json!({
+        "hosts": hosts,
+        "pairs": pairs,
+        "rounds": rounds,
+        "seconds": seconds,
+        "findings": findings,
+    });
+    Measurement::new(&report, text, findings, bad_hosts)
 }
 
 impl PairReport {
@@ -117,43 +115,40 @@ impl PairReport {
     }
 }
 
-fn text(mesh: &MeshReport<'_>) -> String {
-    let [hosts, pairs] = [mesh.hosts.len(), mesh.pairs.len()];
-    if hosts < 2 {
+fn text(hosts: &[HostReport], pairs: &[PairReport], rounds: usize, seconds: f64) -> String {
+    let count = hosts.len();
+    if count < 2 {
         return "\nmesh: all ranks are on one host, so there is nothing to measure\n".to_owned();
     }
-    let is_complete = hosts <= MOST_COLUMNS;
+    let is_complete = count <= MOST_COLUMNS;
     let what = match is_complete {
         true => "Gbit/s from the row's host to the column's",
         false => "medians of each connection's slower direction",
     };
-    let (pairs, rounds) = (counted(pairs, "pair"), counted(mesh.rounds, "round"));
+    let (of_pairs, rounds) = (counted(pairs.len(), "pair"), counted(rounds, "round"));
     let mut text =
-        format!("\nmesh: {hosts} hosts, {pairs} in {rounds}, {:.1} s; {what}\n", mesh.seconds);
-    text += &table(&rows(mesh, is_complete), true);
+        format!("\nmesh: {count} hosts, {of_pairs} in {rounds}, {seconds:.1} s; {what}\n");
+    text += &table(&rows(hosts, pairs, is_complete), true);
     if !is_complete {
         text += "\nthe slowest pairs\n";
-        text += &table(&slowest(mesh), true);
-    }
-    if mesh.findings.is_empty() && hosts == 2 {
-        text += "with two hosts there is only one pair, so nothing can be compared\n";
+        text += &table(&slowest(hosts, pairs), true);
     }
     text
 }
 
 /// A row for each host: its rates to the other hosts, and its medians.
-fn rows(mesh: &MeshReport<'_>, is_complete: bool) -> Vec<Vec<String>> {
-    let columns = if is_complete { mesh.hosts.len() } else { 0 };
+fn rows(hosts: &[HostReport], pairs: &[PairReport], is_complete: bool) -> Vec<Vec<String>> {
+    let columns = if is_complete { hosts.len() } else { 0 };
     let mut head = vec!["host".to_owned()];
-    head.extend(mesh.hosts.iter().take(columns).map(|host| host.host.clone()));
+    head.extend(hosts.iter().take(columns).map(|host| host.host.clone()));
     // Two hosts have one pair, which is its own median.
-    let has_medians = mesh.hosts.len() > 2;
+    let has_medians = hosts.len() > 2;
     head.extend(has_medians.then(|| "median Gbit/s".to_owned()));
     head.extend(["round trip ms", "clock s"].map(str::to_owned));
     let mut rows = vec![head];
-    for (at, host) in mesh.hosts.iter().enumerate() {
+    for (at, host) in hosts.iter().enumerate() {
         let mut row = vec![host.host.clone()];
-        row.extend((0..columns).map(|column| figure_or_dash(rate(mesh, at, column))));
+        row.extend((0..columns).map(|column| figure_or_dash(rate(pairs, at, column))));
         let clock = host.clock_s.map_or("-".to_owned(), |ahead| format!("{:+.3}", ahead + 0.0));
         row.extend(has_medians.then(|| figure_or_dash(host.gbit_per_s)));
         row.extend([figure_or_dash(host.round_trip_ms), clock]);
@@ -162,23 +157,23 @@ fn rows(mesh: &MeshReport<'_>, is_complete: bool) -> Vec<Vec<String>> {
     rows
 }
 
-fn rate(mesh: &MeshReport<'_>, from: usize, to: usize) -> Option<f64> {
-    mesh.pairs.iter().find_map(|pair| match pair.hosts {
+fn rate(pairs: &[PairReport], from: usize, to: usize) -> Option<f64> {
+    pairs.iter().find_map(|pair| match pair.hosts {
         [first, second] if (first, second) == (from, to) => pair.gbit_per_s,
         [first, second] if (second, first) == (from, to) => pair.gbit_per_s_back,
         _ => None,
     })
 }
 
-fn slowest(mesh: &MeshReport<'_>) -> Vec<Vec<String>> {
-    let mut pairs: Vec<_> = mesh.pairs.iter().collect();
+fn slowest(hosts: &[HostReport], pairs: &[PairReport]) -> Vec<Vec<String>> {
+    let mut pairs: Vec<_> = pairs.iter().collect();
     pairs.sort_by(|one, other| {
         let rate = |own: Option<f64>| own.unwrap_or(0.0);
         rate(one.slower()).total_cmp(&rate(other.slower()))
     });
     let head = ["hosts", "", "Gbit/s", "back", "both at once", "round trip ms"].map(str::to_owned);
     let row = |pair: &&PairReport| {
-        let [first, second] = pair.hosts.map(|host| mesh.hosts[host].host.clone());
+        let [first, second] = pair.hosts.map(|host| hosts[host].host.clone());
         let values =
             [pair.gbit_per_s, pair.gbit_per_s_back, pair.gbit_per_s_both, pair.round_trip_ms];
         [first, second].into_iter().chain(values.map(figure_or_dash)).collect()
