@@ -149,7 +149,8 @@ fn unless_stale(info: &ClusterInfo, remedy: &str) -> String {
     format!("{how}: this job then uses {own}; or {remedy}")
 }
 
-/// Reports that none of the master's addresses, if it has any, belongs to this host, which is rank 0's.
+/// Reports that none of the master's addresses, if it has any, belongs to this host, which is rank
+/// 0's.
 fn not_here(
     info: &ClusterInfo,
     found: &[IpAddr],

@@ -213,8 +213,8 @@ impl Worker {
 }
 
 /// The length and the time of two streams or files: a value that differs whenever a worker has been
-/// active in between. What it contains means nothing else: clocks of file servers differ from that of
-/// this machine.
+/// active in between. What it contains means nothing else: clocks of file servers differ from that
+/// of this machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Trace([(u64, Duration); 2]);
 
@@ -273,8 +273,8 @@ fn touch(path: &Path) -> io::Result<()> {
     File::options().write(true).open(path)?.set_modified(SystemTime::now())
 }
 
-/// Creates the file of a worker, and names it in the worker's variables. It exists as long as what is
-/// returned.
+/// Creates the file of a worker, and names it in the worker's variables. It exists as long as what
+/// is returned.
 pub(super) fn heartbeat_file(worker: &mut Command) -> Result<HeldFile, LaunchError> {
     let file = HeldFile::write(TargetFile { variable: VARIABLE, text: String::new() })?;
     worker.env(VARIABLE, &file.path);

@@ -143,8 +143,8 @@ impl PlaceOptions {
     }
 }
 
-/// The place of a command that all ranks run, and whether it asks the launcher for what its variables
-/// do not say.
+/// The place of a command that all ranks run, and whether it asks the launcher for what its
+/// variables do not say.
 #[derive(Args, Clone, Debug, Default)]
 pub(super) struct JointPlaceOptions {
     #[command(flatten)]

@@ -101,8 +101,8 @@ struct Details<'a> {
     threads: ThreadShare,
     /// What `exec` gives a program.
     plan: Plan,
-    /// The CPUs that this process may use, how many cores they belong to, and the NUMA nodes of these.
-    /// `None` if the system does not tell.
+    /// The CPUs that this process may use, how many cores they belong to, and the NUMA nodes of
+    /// these. `None` if the system does not tell.
     binding: Option<(Cpus, usize, Vec<u32>)>,
     /// `None` if the host has none.
     devices: Option<HostDevices>,

@@ -91,8 +91,8 @@ impl Launch {
         (0..self.workers.len()).map(of_worker).collect()
     }
 
-    /// Returns the command with the variable that tells its programs how they are bound. It is removed
-    /// for workers that get all cores.
+    /// Returns the command with the variable that tells its programs how they are bound. It is
+    /// removed for workers that get all cores.
     fn marked(&self, mut command: Command) -> Command {
         if self.bind != Bind::None {
             command.env(BOUND_BY, self.bind.name());

@@ -252,8 +252,8 @@ fn nothing() -> Problem {
     Problem { what: "no numbers to sum".to_owned(), remedy: "start all ranks again".to_owned() }
 }
 
-/// Returns the ports of InfiniBand and RoCE adapters that are active. `adapters` is where Linux lists
-/// them.
+/// Returns the ports of InfiniBand and RoCE adapters that are active. `adapters` is where Linux
+/// lists them.
 pub(super) fn active_ports(adapters: &Path) -> Vec<String> {
     let names = |folder: &Path| {
         let entries = fs::read_dir(folder).into_iter().flatten().flatten();

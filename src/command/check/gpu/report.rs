@@ -28,8 +28,8 @@ pub(super) struct RankGpu {
     pub share: Option<[f64; 2]>,
 }
 
-/// Returns what was found out about the ranks' GPUs, which are in the order of ranks. `nccl`: what NCCL
-/// did, if no finding kept it from being started. `bad_hosts`: those that findings blame.
+/// Returns what was found out about the ranks' GPUs, which are in the order of ranks. `nccl`: what
+/// NCCL did, if no finding kept it from being started. `bad_hosts`: those that findings blame.
 pub(super) fn measurement(
     ranks: &[RankGpu],
     nccl: Option<&NcclReport>,

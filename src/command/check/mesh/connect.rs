@@ -13,8 +13,8 @@ use crate::Rank;
 /// How often to look whether the time is over.
 const BEAT: Duration = Duration::from_millis(50);
 
-/// Makes a connection to the rank `to` and accepts one from it, for at most `patience`. Returns the one
-/// that this host made, and the one that the other host made. `shared` is the key of all ranks.
+/// Makes a connection to the rank `to` and accepts one from it, for at most `patience`. Returns the
+/// one that this host made, and the one that the other host made. `shared` is the key of all ranks.
 pub(super) fn connect(
     listener: &TcpListener,
     shared: &[u8; 32],
