@@ -16,8 +16,8 @@ use clap::Args;
 use mpienv_ask::on_interface;
 use mpienv_core::seam::{Plan, PlanOptions, WordsError, counted};
 use mpienv_launch::seam::{
-    for_terminal, foreseen, launch_with_plan_options, places, share_of_workers, topology, try_run,
-    whole_process,
+    for_terminal, foreseen, launch_with_plan_options, own_program, places, share_of_workers,
+    topology, try_run, whole_process,
 };
 
 use super::meet::MeetOption;
@@ -26,7 +26,7 @@ use super::program::{ProgramOptions, command};
 use super::threads::{Chosen, too_many};
 use super::typed::{self, By, LauncherOption};
 use super::warn::PATIENCE;
-use super::worker::{raised_files, worker};
+use super::worker::worker;
 use super::worker_count::{Node, WorkerCount, differs};
 use super::{Failure, Program, Quiet, bind, examples, number, stream, time, time_or_none, warn};
 
@@ -162,8 +162,9 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     // Launches that stay connected say it themselves.
     map.iter().filter(|_| !is_joint).for_each(JobMap::tell_if_on_one_host);
     let launch = options.limited(launch, chosen.map(|(threads, _)| threads));
-    // Stays in effect while this process is connected to those of the other nodes.
-    let files = if is_joint { raised_files(&info) } else { None };
+    // Stays in effect while this process is connected to those of the other nodes. A worker restores
+    // the limit for itself, if this program can become one.
+    let files = (is_joint && own_program().is_some()).then(|| OpenFiles::for_meeting(&info));
     let before = files.as_ref().and_then(OpenFiles::before);
     let mut fault: Option<Failure> = None;
     // Once more, because ports and the number of the attempt change between attempts.

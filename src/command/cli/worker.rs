@@ -7,21 +7,13 @@
 use std::ffi::{OsStr, OsString};
 use std::process::Command;
 
-use crate::ClusterInfo;
-use crate::command::open_files::{OpenFiles, restore};
+use crate::command::open_files::restore;
 
 use super::Failure;
 use super::program::command;
 
 /// The first word of such a process. It is not a subcommand, because users do not call it.
 const WORD: &str = "__worker";
-
-/// Raises this process's soft limit of open files for its connections to the other nodes, if a
-/// worker can restore it for itself.
-pub(super) fn raised_files(info: &ClusterInfo) -> Option<OpenFiles> {
-    let can_restore = mpienv_launch::seam::own_program().is_some();
-    can_restore.then(|| OpenFiles::for_meeting(info))
-}
 
 /// Returns the command of a process that becomes the command of these words. `files` is the soft
 /// limit of open files that it restores first.
