@@ -24,7 +24,7 @@ pub fn allowed() -> io::Result<Cpus> {
 /// Returns an error if the system does not tell.
 pub fn usable() -> io::Result<Cpus> {
     let widened = elsewhere(|| {
-        let _ = widen();
+        widen();
         allowed()
     });
     widened.unwrap_or_else(|| Err(io::Error::other("no thread could be started to ask")))
@@ -37,10 +37,10 @@ pub(crate) fn elsewhere<T: Send>(function: impl FnOnce() -> T + Send) -> Option<
     })
 }
 
-/// Lets this thread use all cores that its cgroup allows. Returns whether the system agreed.
-pub(crate) fn widen() -> bool {
+/// Lets this thread use all cores that its cgroup allows. If Linux refuses, the binding stays.
+pub(crate) fn widen() {
     // Linux ignores CPUs that do not exist or are not allowed.
-    bind(&(0..MOST_CPUS).collect()).is_ok()
+    let _ = bind(&(0..MOST_CPUS).collect());
 }
 
 /// More CPUs than a mask has room for.
@@ -76,8 +76,9 @@ pub(crate) struct Unbound {
 impl Unbound {
     pub(crate) fn of_this_thread(is_kept: bool) -> Unbound {
         let before = sched_getaffinity(None).ok();
-        // If Linux refuses, the binding stays.
-        let _ = !is_kept && widen();
+        if !is_kept {
+            widen();
+        }
         Unbound { before }
     }
 }

@@ -317,26 +317,26 @@ const PARTS: &[&str] = &[
 /// is then slower than under torchrun, which binds nothing. The binding stays if mpirun was asked
 /// for cores (which version 5 does not show), if it leaves the rank its share of the node's cores,
 /// under other launchers, and if an `mpienv exec` before this one had the option to keep it.
-///
-/// Returns whether the binding has changed.
-pub fn widen_default_binding(info: &ClusterInfo, environment: &Environment) -> bool {
-    if info.launcher() != Launcher::OpenMpi || info.keeps_binding() || is_asked(environment) {
-        return false;
-    }
-    let Some((allowed, all)) = cores::count().filter(|(allowed, all)| allowed < all) else {
-        return false;
-    };
-    let local_size =
-        info.local_world_size().and_then(|size| usize::try_from(size).ok()).unwrap_or(1);
+pub fn widen_default_binding(info: &ClusterInfo, environment: &Environment) {
+    let local_size = info.local_world_size().map_or(1, |size| size as usize);
     // With more ranks, Open MPI binds each to a NUMA node or a socket.
-    (info.world_size() <= 2 || allowed < all / local_size) && affinity::widen()
+    let is_too_narrow = |(allowed, all): (usize, usize)| {
+        allowed < all && (info.world_size() <= 2 || allowed < all / local_size)
+    };
+    if info.launcher() == Launcher::OpenMpi
+        && !info.keeps_binding()
+        && !is_asked(environment)
+        && cores::count().is_some_and(is_too_narrow)
+    {
+        affinity::widen();
+    }
 }
 
 /// Lets this thread use all cores of the host if Open MPI bound it without being asked, for a
 /// process that then chooses its cores itself.
 pub fn release_default_binding(info: &ClusterInfo, environment: &Environment) {
     if info.launcher() == Launcher::OpenMpi && !is_asked(environment) {
-        let _ = affinity::widen();
+        affinity::widen();
     }
 }
 
