@@ -16,7 +16,7 @@ pub use crate::bind::{
     widen_default_binding,
 };
 pub use crate::core_share::{CoreShare, Rule, TooFew, divide};
-pub use crate::cores::{count as count_cores, of_children as cores_of_children};
+pub use crate::cores::{Allowed, count as count_cores, of_children as cores_of_children};
 pub use crate::error::for_terminal;
 pub use crate::job::{SAME_OPTIONS, nodes_differ, per_node, tell_if_on_one_host};
 pub use crate::process::{exec, own_program, stat_fields};
