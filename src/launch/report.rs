@@ -65,15 +65,14 @@ impl LaunchReport {
             Cause::Stalled { .. } | Cause::Other { .. } => Vec::new(),
         };
         let earlier = earlier.iter().zip(base..);
-        let earlier: Vec<_> = earlier
-            .map(|(failure, number)| format!("attempt {number}: {}", failure.summary()))
-            .collect();
+        let earlier =
+            earlier.map(|(failure, number)| format!("attempt {number}: {}", failure.summary()));
         LaunchReport {
             stderr,
             after: Some(seconds(failure.after)),
             is_stall: matches!(failure.cause, Cause::Stalled { .. }),
             endings: lines_of(endings),
-            earlier,
+            earlier: earlier.collect(),
             not_restarted: not_restarted.map(|reason| reason.to_string()),
             is_hidden: !reports_for_all,
             ..LaunchReport::default()

@@ -176,8 +176,12 @@ fn gpu(root: &Path, address: String) -> Option<(&'static str, Device)> {
 
 /// Counts the device files of the first maker that has any.
 fn files(root: &Path) -> Option<(u32, &'static str)> {
+    // `nvidia0`, and not `nvidiactl`.
+    let is_number =
+        |text: &&str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let numbered = |kind: &str| {
-        names(&root.join("dev")).into_iter().filter(|name| is_numbered(name, kind)).count()
+        let files = names(&root.join("dev"));
+        files.iter().filter_map(|name| name.strip_prefix(kind)).filter(is_number).count()
     };
     let kinds = [
         (numbered("nvidia"), "/dev/nvidia*"),
@@ -208,12 +212,6 @@ fn render_device(properties: &str) -> Option<String> {
 /// Returns the domain of a PCI address, whose text may have more digits than others.
 fn domain(address: &str) -> u32 {
     address.split(':').next().and_then(|domain| u32::from_str_radix(domain, 16).ok()).unwrap_or(0)
-}
-
-/// Returns whether a file in /dev is a device of this kind: `nvidia0`, and not `nvidiactl`.
-fn is_numbered(name: &str, kind: &str) -> bool {
-    let number = name.strip_prefix(kind).unwrap_or_default();
-    !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 /// Returns the names in a folder. A folder that is missing has none.
