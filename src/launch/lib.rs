@@ -30,7 +30,6 @@ mod port;
 mod process;
 mod report;
 mod restart;
-mod role;
 mod running;
 #[doc(hidden)]
 pub mod seam;

@@ -15,7 +15,7 @@ use std::time::Duration;
 use crate::error::LaunchError;
 use crate::log_file::Folder;
 use crate::report::LaunchReport;
-use crate::role::Role;
+use crate::running::Role;
 use crate::stall::Trace;
 use crate::supervisor::Waker;
 

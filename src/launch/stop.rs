@@ -7,7 +7,7 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use crate::report::of_ranks;
-use crate::role::Role;
+use crate::running::Role;
 use crate::tell;
 
 /// A repetition within this time is the same request: `timeout` signals its child, then the child's

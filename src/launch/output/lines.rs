@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::Faults;
 use super::tail::Tail;
-use crate::role::Role;
+use crate::running::Role;
 
 /// The longest line that is kept whole, in bytes, so that no program can fill the memory.
 const LONGEST_LINE: usize = 16 << 20;

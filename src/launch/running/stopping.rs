@@ -3,12 +3,10 @@
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
-use super::Running;
+use super::{Exit, Member, Running};
 use crate::error::LaunchError;
 use crate::job::{Event, Urgency};
 use crate::report::{How, LaunchReport, killed};
-use crate::role::Member;
-use crate::running::Exit;
 use crate::stop::{self, Request, SIGHUP, SIGKILL, SIGPIPE, is_request};
 use mpienv_core::seam::signal;
 use mpienv_core::{ErrorKind, host_name};
