@@ -322,7 +322,7 @@ impl JobBuilder {
     /// Returns the human-readable name of the launcher with its version.
     #[must_use]
     pub fn title(&self) -> &'static str {
-        self.launcher.spec().samples[self.version].title
+        self.launcher.spec().samples[self.version].title.unwrap_or(self.launcher.title())
     }
 
     /// Returns whether a command that any process can run starts such a job, on any number of
@@ -405,11 +405,7 @@ impl JobBuilder {
                 return Err(JobError::OneProcessANode(launcher));
             }
             Starts::OneNode if counts.len() > 1 => return Err(JobError::OneNode(launcher)),
-            Starts::One
-            | Starts::OneNode
-            | Starts::OnePerNode
-            | Starts::Processes
-            | Starts::Slots => {}
+            _ => {}
         }
         let rotation = if launcher == Launcher::Slurm { 0 } else { rotation };
         let places = places(&counts, cyclic, rotation);

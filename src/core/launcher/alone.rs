@@ -13,7 +13,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     advice: Advice { start: "start the process by itself", ..Advice::PLAIN },
     mpi: MpiFamily::None,
     nested: Nested::PLAIN,
-    samples: &[Sample { title: "no launcher", set: |_, _| {} }],
+    samples: &[Sample::of(|_, _| {})],
 };
 
 fn read(_environment: &Environment, marker: Marker) -> Result<Placement, Error> {

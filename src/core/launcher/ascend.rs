@@ -7,7 +7,6 @@ use std::collections::BTreeSet;
 
 use crate::error::Reason;
 use crate::launcher::named_file;
-use crate::launcher::placement::Seat;
 use crate::launcher::prelude::*;
 use crate::value::json::Json;
 
@@ -41,13 +40,10 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     mpi: MpiFamily::None,
     nested: Nested::PLAIN,
     // A table is a file, which a simulated job has not.
-    samples: &[Sample {
-        title: "Ascend",
-        set: |process, vars| {
-            vars.set_all([RANK, SIZE], [process.rank, process.size]);
-            vars.set(DEVICE, process.local_rank);
-        },
-    }],
+    samples: &[Sample::of(|process, vars| {
+        vars.set_all([RANK, SIZE], [process.rank, process.size]);
+        vars.set(DEVICE, process.local_rank);
+    })],
 };
 
 /// A device of the table.
@@ -73,9 +69,8 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     }
     let placement = marker.place(rank, by(TABLE, count))?;
     let first = devices.first().map(|device| device.server);
-    let seats: Vec<_> =
-        devices.iter().map(|device| Seat { host: device.server, order: device.number }).collect();
-    placement.with_roster(TABLE, &seats)?.with_master(format!("{TABLE}: rank 0's server"), first)
+    let ranks = devices.iter().map(|device| (device.server, device.number));
+    placement.with_roster(TABLE, ranks)?.with_master(format!("{TABLE}: rank 0's server"), first)
 }
 
 /// Returns the devices of a table in rank order, or what is wrong with it.

@@ -26,16 +26,13 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     advice: Advice { start: "start the process as a multi-node parallel job", ..Advice::PLAIN },
     mpi: MpiFamily::None,
     nested: Nested::PLAIN,
-    samples: &[Sample {
-        title: "AWS Batch",
-        set: |process, vars| {
-            vars.set_all([INDEX, NODES], [process.node, process.nodes]);
-            vars.set(MAIN_INDEX, 0);
-            if process.node > 0 {
-                vars.set(MAIN_ADDRESS, process.address(0));
-            }
-        },
-    }],
+    samples: &[Sample::of(|process, vars| {
+        vars.set_all([INDEX, NODES], [process.node, process.nodes]);
+        vars.set(MAIN_INDEX, 0);
+        if process.node > 0 {
+            vars.set(MAIN_ADDRESS, process.address(0));
+        }
+    })],
 };
 
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {

@@ -26,7 +26,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     advice: Advice { start: "start the process in a task's commands", ..Advice::PLAIN },
     mpi: MpiFamily::None,
     nested: Nested { outside: &[GPUS, RUN], ..Nested::PLAIN },
-    samples: &[Sample { title: "dstack", set }],
+    samples: &[Sample::of(set)],
 };
 
 fn set(process: &Process<'_>, vars: &mut Setter) {

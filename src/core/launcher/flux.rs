@@ -35,18 +35,13 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     },
     mpi: MpiFamily::Pmi,
     nested: Nested { local: &[LOCAL_RANK], ..Nested::PLAIN },
-    samples: &[Sample {
-        title: "Flux",
-        set: |process, vars| {
-            vars.set(RANK, process.rank);
-            vars.set(SIZE, process.size);
-            vars.set(LOCAL_RANK, process.local_rank);
-            vars.set(NODES, process.nodes);
-            let job = ["ƒ2WdHmxq", "ƒ2WdHmxr"][process.job as usize % 2];
-            vars.set(JOB_ID, job);
-            vars.set(JOB_PATH, format!("/{job}"));
-        },
-    }],
+    samples: &[Sample::of(|process, vars| {
+        let Process { rank, size, local_rank, nodes, .. } = *process;
+        vars.set_all([RANK, SIZE, LOCAL_RANK, NODES], [rank, size, local_rank, nodes]);
+        let job = ["ƒ2WdHmxq", "ƒ2WdHmxr"][process.job as usize % 2];
+        vars.set(JOB_ID, job);
+        vars.set(JOB_PATH, format!("/{job}"));
+    })],
 };
 
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {

@@ -35,13 +35,10 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     mpi: MpiFamily::None,
     // The tasks of a job array have the first two.
     nested: Nested { outside: &[INDEX, COUNT], ..Nested::PLAIN },
-    samples: &[Sample {
-        title: "Google Batch",
-        set: |process, vars| {
-            vars.set_all([INDEX, COUNT], [process.rank, process.size]);
-            vars.set(HOSTS, "/etc/cloudbatch-taskgroup-hosts");
-        },
-    }],
+    samples: &[Sample::of(|process, vars| {
+        vars.set_all([INDEX, COUNT], [process.rank, process.size]);
+        vars.set(HOSTS, "/etc/cloudbatch-taskgroup-hosts");
+    })],
 };
 
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {

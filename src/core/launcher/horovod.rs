@@ -32,17 +32,14 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     },
     mpi: MpiFamily::None,
     nested: Nested { local: &[LOCAL_RANK, LOCAL_SIZE], ..Nested::PLAIN },
-    samples: &[Sample {
-        title: "Horovod",
-        set: |process, vars| {
-            let has_it = |node: &u32| {
-                process.counts.get(*node as usize).is_some_and(|&n| n > process.local_rank)
-            };
-            vars.set_all([RANK, SIZE, LOCAL_RANK, LOCAL_SIZE], process.place());
-            vars.set(NODE_RANK, (0..process.node).filter(has_it).count());
-            vars.set(NODES, (0..process.nodes).filter(has_it).count());
-        },
-    }],
+    samples: &[Sample::of(|process, vars| {
+        let has_it = |node: &u32| {
+            process.counts.get(*node as usize).is_some_and(|&n| n > process.local_rank)
+        };
+        vars.set_all([RANK, SIZE, LOCAL_RANK, LOCAL_SIZE], process.place());
+        vars.set(NODE_RANK, (0..process.node).filter(has_it).count());
+        vars.set(NODES, (0..process.nodes).filter(has_it).count());
+    })],
 };
 
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {

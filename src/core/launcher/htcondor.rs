@@ -31,17 +31,14 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     },
     mpi: MpiFamily::None,
     nested: Nested::PLAIN,
-    samples: &[Sample {
-        title: "HTCondor",
-        set: |process, vars| {
-            vars.set_all([RANK, SIZE], [process.rank, process.size]);
-            let cluster = 7 + process.job;
-            vars.set(
-                SPOOL,
-                format!("/var/lib/condor/spool/{cluster}/0/cluster{cluster}.proc0.subproc0"),
-            );
-        },
-    }],
+    samples: &[Sample::of(|process, vars| {
+        vars.set_all([RANK, SIZE], [process.rank, process.size]);
+        let cluster = 7 + process.job;
+        vars.set(
+            SPOOL,
+            format!("/var/lib/condor/spool/{cluster}/0/cluster{cluster}.proc0.subproc0"),
+        );
+    })],
 };
 
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {

@@ -49,9 +49,9 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
         ..Nested::PLAIN
     },
     samples: &[
-        Sample { title: "Hydra (MPICH)", set },
+        Sample { title: Some("Hydra (MPICH)"), set },
         Sample {
-            title: "Hydra (Intel MPI)",
+            title: Some("Hydra (Intel MPI)"),
             set: |process, vars| {
                 set(process, vars);
                 vars.set(NODE_ID, process.node);
@@ -78,11 +78,9 @@ fn is_of_flux(environment: &Environment) -> bool {
 }
 
 fn set(process: &Process<'_>, vars: &mut Setter) {
-    vars.set(RANK, process.rank);
-    vars.set(SIZE, process.size);
+    vars.set_all([RANK, SIZE], [process.rank, process.size]);
     vars.set("PMI_FD", 8);
-    vars.set(LOCAL_RANK, process.local_rank);
-    vars.set(LOCAL_SIZE, process.local_size);
+    vars.set_all([LOCAL_RANK, LOCAL_SIZE], [process.local_rank, process.local_size]);
 }
 
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {

@@ -28,17 +28,14 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     mpi: MpiFamily::None,
     // Under other launchers, users set the address alone.
     nested: Nested { outside: &[COORDINATOR], ..Nested::PLAIN },
-    samples: &[Sample {
-        title: "JAX",
-        set: |process, vars| {
-            vars.set_all([RANK, SIZE], [process.rank, process.size]);
-            vars.set(COORDINATOR, format!("{}:6666", process.name(0)));
-            // Kubeflow starts one process in each pod.
-            if process.counts.iter().all(|&count| count == 1) {
-                vars.set(SERVICE, "10.96.0.1");
-            }
-        },
-    }],
+    samples: &[Sample::of(|process, vars| {
+        vars.set_all([RANK, SIZE], [process.rank, process.size]);
+        vars.set(COORDINATOR, format!("{}:6666", process.name(0)));
+        // Kubeflow starts one process in each pod.
+        if process.counts.iter().all(|&count| count == 1) {
+            vars.set(SERVICE, "10.96.0.1");
+        }
+    })],
 };
 
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {

@@ -32,17 +32,14 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     },
     mpi: MpiFamily::Spectrum,
     nested: Nested { local: &[LOCAL_RANK, LOCAL_SIZE], outside: &[HOSTS, JOB_ID], ..Nested::PLAIN },
-    samples: &[Sample {
-        title: "JSM",
-        set: |process, vars| {
-            vars.set_all([RANK, SIZE, LOCAL_RANK, LOCAL_SIZE], process.place());
-            let nodes = (0..).zip(process.counts);
-            let hosts: String =
-                nodes.map(|(node, count)| format!(" {} {count}", process.name(node))).collect();
-            vars.set(HOSTS, format!("batch0 1{hosts}"));
-            vars.set(JOB_ID, 4711);
-        },
-    }],
+    samples: &[Sample::of(|process, vars| {
+        vars.set_all([RANK, SIZE, LOCAL_RANK, LOCAL_SIZE], process.place());
+        let nodes = (0..).zip(process.counts);
+        let hosts: String =
+            nodes.map(|(node, count)| format!(" {} {count}", process.name(node))).collect();
+        vars.set(HOSTS, format!("batch0 1{hosts}"));
+        vars.set(JOB_ID, 4711);
+    })],
 };
 
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {

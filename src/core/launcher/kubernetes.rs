@@ -54,15 +54,12 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     mpi: MpiFamily::None,
     // Users set these for torchrun.
     nested: Nested { outside: &[COUNT, MASTER_ADDR, MASTER_PORT, PER_NODE], ..Nested::PLAIN },
-    samples: &[Sample {
-        title: "Kubernetes",
-        set: |process, vars| {
-            vars.set_all([NODE_RANK, NODES], [process.node, process.nodes]);
-            vars.set(MASTER_ADDR, "train-node-0-0.train");
-            vars.set(MASTER_PORT, 29500);
-            vars.set(PER_NODE, "auto");
-        },
-    }],
+    samples: &[Sample::of(|process, vars| {
+        vars.set_all([NODE_RANK, NODES], [process.node, process.nodes]);
+        vars.set(MASTER_ADDR, "train-node-0-0.train");
+        vars.set(MASTER_PORT, 29500);
+        vars.set(PER_NODE, "auto");
+    })],
 };
 
 /// A variable that Kubernetes sets in every pod.

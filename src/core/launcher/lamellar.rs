@@ -28,14 +28,11 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     mpi: MpiFamily::None,
     // Users select the backend for every program.
     nested: Nested { outside: &[BACKEND, JOB], ..Nested::PLAIN },
-    samples: &[Sample {
-        title: "Lamellar",
-        set: |process, vars| {
-            vars.set_all([RANK, SIZE], [process.rank, process.size]);
-            vars.set(JOB, 7000 + process.job);
-            vars.set(BACKEND, SHMEM);
-        },
-    }],
+    samples: &[Sample::of(|process, vars| {
+        vars.set_all([RANK, SIZE], [process.rank, process.size]);
+        vars.set(JOB, 7000 + process.job);
+        vars.set(BACKEND, SHMEM);
+    })],
 };
 
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {

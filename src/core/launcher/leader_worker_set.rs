@@ -23,14 +23,11 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     advice: Advice { start: "start the process in a pod of a LeaderWorkerSet", ..Advice::PLAIN },
     mpi: MpiFamily::None,
     nested: Nested::PLAIN,
-    samples: &[Sample {
-        title: "LeaderWorkerSet",
-        set: |process, vars| {
-            vars.set(LEADER, format!("vllm-{}.vllm.default", process.job));
-            vars.set(SIZE, process.nodes);
-            vars.set(INDEX, process.node);
-        },
-    }],
+    samples: &[Sample::of(|process, vars| {
+        vars.set(LEADER, format!("vllm-{}.vllm.default", process.job));
+        vars.set(SIZE, process.nodes);
+        vars.set(INDEX, process.node);
+    })],
 };
 
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {

@@ -28,16 +28,13 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     mpi: MpiFamily::None,
     // Endpoints and development pods also have these variables.
     nested: Nested { outside: &[PREFIX, SUBDOMAIN, GPUS], ..Nested::PLAIN },
-    samples: &[Sample {
-        title: "DGX Cloud Lepton",
-        set: |process, vars| {
-            vars.set_all([INDEX, WORKERS], [process.node, process.nodes]);
-            vars.set(PREFIX, format!("train-{}", process.job));
-            vars.set(SUBDOMAIN, format!("train-{}-job-svc", process.job));
-            vars.set(RESTARTS, 0);
-            vars.set(GPUS, 8);
-        },
-    }],
+    samples: &[Sample::of(|process, vars| {
+        vars.set_all([INDEX, WORKERS], [process.node, process.nodes]);
+        vars.set(PREFIX, format!("train-{}", process.job));
+        vars.set(SUBDOMAIN, format!("train-{}-job-svc", process.job));
+        vars.set(RESTARTS, 0);
+        vars.set(GPUS, 8);
+    })],
 };
 
 /// The port that Lepton's own script for PyTorch uses.

@@ -41,23 +41,20 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     mpi: MpiFamily::None,
     // The numbers of GPUs are the same in a job of one node.
     nested: Nested { outside: &[GLOBAL, LOCAL, HEAD_PORT, RING], ..Nested::PLAIN },
-    samples: &[Sample {
-        title: "mistral.rs",
-        set: |process, vars| {
-            vars.set(LOCAL, 8);
-            vars.set(GLOBAL, 8 * u64::from(process.nodes));
-            match process.node {
-                0 => {
-                    vars.set(WORKERS, process.nodes - 1);
-                    vars.set(HEAD_PORT, 7000);
-                }
-                node => {
-                    vars.set(SERVER, format!("{}:7000", process.address(0)));
-                    vars.set(WORKER, node - 1);
-                }
+    samples: &[Sample::of(|process, vars| {
+        vars.set(LOCAL, 8);
+        vars.set(GLOBAL, 8 * u64::from(process.nodes));
+        match process.node {
+            0 => {
+                vars.set(WORKERS, process.nodes - 1);
+                vars.set(HEAD_PORT, 7000);
             }
-        },
-    }],
+            node => {
+                vars.set(SERVER, format!("{}:7000", process.address(0)));
+                vars.set(WORKER, node - 1);
+            }
+        }
+    })],
 };
 
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
@@ -73,12 +70,7 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
         // Only the first node lacks its own address.
         let source = "this is the first node, whose address the others have";
         placement.master_addr = Some(Sourced::new(Host::ANY, source));
-        if let Some(text) = &vars.head_port {
-            let port = text.parse().map_err(|error: crate::value::port::PortError| {
-                marker.launcher.refuse(error, HEAD_PORT, text)
-            })?;
-            placement.master_port = Some(Sourced::new(port, HEAD_PORT));
-        }
+        let placement = placement.with_port(HEAD_PORT, vars.head_port.as_deref())?;
         return Ok(placement.with_workers(LOCAL, vars.local.map(|local| local.to_string())));
     }
     let missing = |name| marker.missing(environment, name);

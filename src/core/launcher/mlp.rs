@@ -3,7 +3,6 @@
 //! Based on documentation.
 
 use crate::launcher::prelude::*;
-use crate::value::port::PortError;
 
 variables! {
     /// The variables of a custom task's worker.
@@ -28,19 +27,16 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     advice: Advice { start: "start the process in a worker of a custom task", ..Advice::PLAIN },
     mpi: MpiFamily::None,
     nested: Nested { outside: &[ROLE, PORT, GPUS, TASK], ..Nested::PLAIN },
-    samples: &[Sample {
-        title: "Volcengine MLP",
-        set: |process, vars| {
-            vars.set_all([INDEX, WORKERS], [process.node, process.nodes]);
-            vars.set(ROLE, "WORKER");
-            for worker in 0..process.nodes {
-                vars.set(&format!("MLP_WORKER_{worker}_HOST"), process.address(worker));
-            }
-            vars.set(PORT, 9006);
-            vars.set(GPUS, 8);
-            vars.set(TASK, format!("t-20261122080000-{}", process.job));
-        },
-    }],
+    samples: &[Sample::of(|process, vars| {
+        vars.set_all([INDEX, WORKERS], [process.node, process.nodes]);
+        vars.set(ROLE, "WORKER");
+        for worker in 0..process.nodes {
+            vars.set(&format!("MLP_WORKER_{worker}_HOST"), process.address(worker));
+        }
+        vars.set(PORT, 9006);
+        vars.set(GPUS, 8);
+        vars.set(TASK, format!("t-20261122080000-{}", process.job));
+    })],
 };
 
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
@@ -51,10 +47,8 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     }
     let placement = marker.node(by(INDEX, vars.index), by(WORKERS, vars.workers))?;
     let placement = placement.with_master(HOST, vars.host.as_deref())?;
-    let mut placement = placement.with_workers(GPUS, vars.gpus).with_job(TASK, vars.task);
-    let refused = |error: PortError, text: &str| marker.launcher.refuse(error, PORT, text);
-    let port = |text: &String| text.parse().map_err(|error| refused(error, text));
-    placement.master_port = by(PORT, vars.port.as_ref().map(port).transpose()?);
+    let placement = placement.with_workers(GPUS, vars.gpus).with_job(TASK, vars.task);
+    let placement = placement.with_port(PORT, vars.port.as_deref())?;
     let host = |worker: u32| environment.text(&format!("MLP_WORKER_{worker}_HOST"));
     let hosts = (0..vars.workers).map_while(host);
     Ok(placement.with_hosts("MLP_WORKER_0_HOST, MLP_WORKER_1_HOST, ...", hosts))

@@ -4,7 +4,6 @@
 
 use crate::error::Reason;
 use crate::launcher::named_file;
-use crate::launcher::placement::Seat;
 use crate::launcher::prelude::*;
 use crate::value::host::Host;
 use crate::value::json::Json;
@@ -38,14 +37,11 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     mpi: MpiFamily::None,
     // Users select the backend by these.
     nested: Nested { outside: &[DEVICES, COORDINATOR, HOST, PORT], ..Nested::PLAIN },
-    samples: &[Sample {
-        title: "MLX",
-        set: |process, vars| {
-            vars.set_all([RANK, SIZE], [process.rank, process.size]);
-            vars.set(HOST, process.address(0));
-            vars.set(PORT, 12_345);
-        },
-    }],
+    samples: &[Sample::of(|process, vars| {
+        vars.set_all([RANK, SIZE], [process.rank, process.size]);
+        vars.set(HOST, process.address(0));
+        vars.set(PORT, 12_345);
+    })],
 };
 
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
@@ -54,7 +50,7 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     let Some(file) = first_set(environment, &[HOST_FILE, DEVICES]) else {
         let size = vars.size.ok_or_else(|| marker.missing(environment, SIZE))?;
         let placement = marker.place(rank, by(SIZE, size))?;
-        return with_master(marker, placement, &vars)?.on_loopback();
+        return with_master(placement, &vars)?.on_loopback();
     };
     let path = environment.text(file).unwrap_or_default();
     let malformed = |why: String| marker.launcher.refuse(Reason::Malformed(why), file, path);
@@ -69,27 +65,20 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
         let endpoints: Option<Vec<_>> = ranks.iter().map(first_endpoint).collect();
         let endpoints =
             endpoints.ok_or_else(|| malformed("the file is not a list of addresses".to_owned()))?;
-        let seats: Vec<_> =
-            endpoints.iter().map(|(host, port)| Seat { host, order: *port }).collect();
+        let ranks = endpoints.iter().map(|(host, port)| (host.as_str(), *port));
         let first = endpoints.first().map(|(host, _)| host.as_str());
         let source = format!("{HOST_FILE}: the first rank");
-        placement = placement.with_roster(HOST_FILE, &seats)?.with_master(source, first)?;
+        placement = placement.with_roster(HOST_FILE, ranks)?.with_master(source, first)?;
     }
-    with_master(marker, placement, &vars)?.on_loopback()
+    with_master(placement, &vars)?.on_loopback()
 }
 
 /// Adds rank 0's host and port, as the variables of JACCL or NCCL name them.
-fn with_master(marker: Marker, placement: Placement, vars: &MlxVars) -> Result<Placement, Error> {
+fn with_master(placement: Placement, vars: &MlxVars) -> Result<Placement, Error> {
     let Some(host) = vars.host.as_deref() else {
         return placement.with_endpoint(COORDINATOR, vars.coordinator.as_deref());
     };
-    let mut placement = placement.with_master(HOST, Some(host))?;
-    let refused = |error: crate::value::port::PortError, text: &str| {
-        marker.launcher.refuse(error, PORT, text)
-    };
-    let port = |text: &String| text.parse().map_err(|error| refused(error, text));
-    placement.master_port = by(PORT, vars.port.as_ref().map(port).transpose()?);
-    Ok(placement)
+    placement.with_master(HOST, Some(host))?.with_port(PORT, vars.port.as_deref())
 }
 
 /// Returns the first of a rank's addresses in the ring.

@@ -46,18 +46,15 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     },
     mpi: MpiFamily::None,
     nested: Nested { local: &[DEVICE], outside: &[DEVICE], ..Nested::PLAIN },
-    samples: &[Sample {
-        title: "msrun",
-        set: |process, vars| {
-            vars.set_all([RANK, SIZE], [process.rank, process.size]);
-            vars.set_all([WORKER, WORKERS], [process.rank, process.size]);
-            vars.set(ROLE, ROLES[0]);
-            let is_one = process.nodes == 1;
-            vars.set(SCHED_HOST, if is_one { "127.0.0.1".to_owned() } else { process.name(0) });
-            vars.set(SCHED_PORT, 8118 + process.job);
-            vars.set(DEVICE, process.local_rank);
-        },
-    }],
+    samples: &[Sample::of(|process, vars| {
+        vars.set_all([RANK, SIZE], [process.rank, process.size]);
+        vars.set_all([WORKER, WORKERS], [process.rank, process.size]);
+        vars.set(ROLE, ROLES[0]);
+        let is_one = process.nodes == 1;
+        vars.set(SCHED_HOST, if is_one { "127.0.0.1".to_owned() } else { process.name(0) });
+        vars.set(SCHED_PORT, 8118 + process.job);
+        vars.set(DEVICE, process.local_rank);
+    })],
 };
 
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {

@@ -53,12 +53,9 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
         starters: &["hydra_pmi_proxy", "mpispawn"],
         ..Nested::PLAIN
     },
-    samples: &[Sample {
-        title: "MVAPICH",
-        set: |process, vars| {
-            vars.set_all([RANK, SIZE, LOCAL_RANK, LOCAL_SIZE], process.place());
-        },
-    }],
+    samples: &[Sample::of(|process, vars| {
+        vars.set_all([RANK, SIZE, LOCAL_RANK, LOCAL_SIZE], process.place());
+    })],
 };
 
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {

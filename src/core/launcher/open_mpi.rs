@@ -63,7 +63,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     },
     samples: &[
         Sample {
-            title: "Open MPI 4",
+            title: Some("Open MPI 4"),
             set: |process, vars| {
                 set(process, vars);
                 // The address where the daemon of a node listens. The daemon of node 0 is mpirun
@@ -77,7 +77,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
             },
         },
         Sample {
-            title: "Open MPI 5",
+            title: Some("Open MPI 5"),
             set: |process, vars| {
                 set(process, vars);
                 vars.set(NAMESPACE, format!("prterun-node0-{}@1", 367 + process.job));

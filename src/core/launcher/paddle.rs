@@ -1,6 +1,5 @@
 //! PaddlePaddle: `python -m paddle.distributed.launch`.
 
-use crate::launcher::placement::Seat;
 use crate::launcher::prelude::*;
 
 variables! {
@@ -44,21 +43,18 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     },
     mpi: MpiFamily::None,
     nested: Nested { local: &[LOCAL_RANK, LOCAL_SIZE], outside: &[ROLE], ..Nested::PLAIN },
-    samples: &[Sample {
-        title: "PaddlePaddle",
-        set: |process, vars| {
-            let endpoint = |node: u32, local_rank: u32| {
-                format!("{}:{}", process.address(node), 40_434 + local_rank)
-            };
-            let endpoints: Vec<_> =
-                process.places.iter().map(|place| endpoint(place.node, place.local_rank)).collect();
-            vars.set_all([RANK, SIZE, LOCAL_RANK, LOCAL_SIZE], process.place());
-            vars.set(NODES, process.nodes);
-            vars.set(MASTER, format!("{}:40433", process.address(0)));
-            vars.set(ENDPOINT, endpoint(process.node, process.local_rank));
-            vars.set(ENDPOINTS, endpoints.join(","));
-        },
-    }],
+    samples: &[Sample::of(|process, vars| {
+        let endpoint = |node: u32, local_rank: u32| {
+            format!("{}:{}", process.address(node), 40_434 + local_rank)
+        };
+        let endpoints: Vec<_> =
+            process.places.iter().map(|place| endpoint(place.node, place.local_rank)).collect();
+        vars.set_all([RANK, SIZE, LOCAL_RANK, LOCAL_SIZE], process.place());
+        vars.set(NODES, process.nodes);
+        vars.set(MASTER, format!("{}:40433", process.address(0)));
+        vars.set(ENDPOINT, endpoint(process.node, process.local_rank));
+        vars.set(ENDPOINTS, endpoints.join(","));
+    })],
 };
 
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
@@ -71,11 +67,8 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     let parsed: Option<Vec<_>> = texts.iter().map(|text| text.rsplit_once(':')).collect();
     // The ranks can meet without the list.
     if let Some(ranks) = parsed.filter(|ranks| ranks.len() == vars.size as usize) {
-        let seats: Vec<_> = ranks
-            .iter()
-            .map(|(host, port)| Seat { host, order: port.parse().unwrap_or_default() })
-            .collect();
-        placement = placement.with_roster(ENDPOINTS, &seats)?;
+        let ranks = ranks.iter().map(|(host, port)| (*host, port.parse().unwrap_or_default()));
+        placement = placement.with_roster(ENDPOINTS, ranks)?;
     }
     placement = placement.with_endpoint(MASTER, vars.master.as_deref())?;
     if vars.nodes.is_some() && vars.nodes != placement.node_count.as_ref().map(|count| count.value)

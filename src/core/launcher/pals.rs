@@ -32,21 +32,13 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     },
     mpi: MpiFamily::CrayMpich,
     nested: Nested { local: &[LOCAL_RANK, LOCAL_SIZE], ..Nested::PLAIN },
-    samples: &[Sample {
-        title: "PALS",
-        set: |process, vars| {
-            vars.set(RANK, process.rank);
-            vars.set(LOCAL_RANK, process.local_rank);
-            vars.set(LOCAL_SIZE, process.local_size);
-            vars.set(NODE_ID, process.node);
-            vars.set(
-                APPLICATION,
-                format!("6fe1d3a{}-1c1f-4a3c-9d5e-0f8e2f6f4a11", process.job + 2),
-            );
-            vars.set("PMI_RANK", process.rank);
-            vars.set(SIZE, process.size);
-        },
-    }],
+    samples: &[Sample::of(|process, vars| {
+        let Process { rank, size, local_rank, local_size, node, .. } = *process;
+        let numbers = [rank, local_rank, local_size, node];
+        vars.set_all([RANK, LOCAL_RANK, LOCAL_SIZE, NODE_ID], numbers);
+        vars.set(APPLICATION, format!("6fe1d3a{}-1c1f-4a3c-9d5e-0f8e2f6f4a11", process.job + 2));
+        vars.set_all(["PMI_RANK", SIZE], [rank, size]);
+    })],
 };
 
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {

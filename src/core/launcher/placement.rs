@@ -1,6 +1,6 @@
 //! What a launcher provides about one process: its place among the others.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::error::{Error, quote};
@@ -9,7 +9,7 @@ use crate::launcher::Launcher;
 use crate::value::host::Host;
 use crate::value::job::Job;
 use crate::value::name;
-use crate::value::port::Port;
+use crate::value::port::{Port, PortError};
 use crate::value::rank::{Rank, RankError, check_local};
 use crate::value::sourced::{Known, NOT_PROVIDED, Source, Sourced, by, value_of};
 
@@ -185,6 +185,18 @@ impl Placement {
         Ok(self)
     }
 
+    /// Adds the port at rank 0's host, if it is known.
+    pub(crate) fn with_port(
+        mut self,
+        variable: &'static str,
+        text: Option<&str>,
+    ) -> Result<Placement, Error> {
+        let refused = |text, error: PortError| self.launcher().refuse(error, variable, text);
+        let port = text.map(|text: &str| text.parse().map_err(|error| refused(text, error)));
+        self.master_port = by(variable, port.transpose()?);
+        Ok(self)
+    }
+
     /// Adds the local rank and the local size if rank 0's host is the loopback interface, so that
     /// all ranks are on this node.
     pub(crate) fn on_loopback(self) -> Result<Placement, Error> {
@@ -279,37 +291,26 @@ impl Placement {
     }
 }
 
-/// One rank in a list.
-#[derive(Clone, Copy)]
-pub(super) struct Seat<'a> {
-    pub host: &'a str,
-    /// What numbers the ranks of a host: a port, or the number of a device.
-    pub order: u32,
-}
-
 impl Placement {
     /// Adds the place on the node, and the nodes, as a list of all ranks in rank order shows them.
-    pub(super) fn with_roster(self, source: &str, seats: &[Seat<'_>]) -> Result<Placement, Error> {
+    /// Each has its host, and what numbers the ranks of a host: a port, or the number of a device.
+    pub(super) fn with_roster<'a>(
+        self,
+        source: &str,
+        ranks: impl IntoIterator<Item = (&'a str, u32)>,
+    ) -> Result<Placement, Error> {
         let rank = self.rank.value as usize;
-        let Some(own) = seats.get(rank) else { return Ok(self) };
-        let (mut local_rank, mut local_size) = (0, 0);
-        let mut nodes = Vec::new();
-        let mut numbers = BTreeMap::new();
-        for (index, seat) in seats.iter().enumerate() {
-            let new = nodes.len() as u32;
-            if *numbers.entry(seat.host).or_insert(new) == new {
-                nodes.push(seat.host);
-            }
-            if seat.host == own.host {
-                local_size += 1;
-                local_rank += u32::from((seat.order, index) < (own.order, rank));
-            }
-        }
-        let known = |number| by(source.to_owned(), Some(number));
-        let placement = self.with_local(known(local_rank), known(local_size))?;
-        let node = numbers.get(own.host).copied();
-        let count = nodes.len() as u32;
-        let placement = placement.with_nodes(by(source.to_owned(), node), known(count));
+        let ranks: Vec<_> = ranks.into_iter().collect();
+        let Some(&(own_host, own_order)) = ranks.get(rank) else { return Ok(self) };
+        let mut seen = BTreeSet::new();
+        let mut nodes: Vec<_> = ranks.iter().map(|(host, _)| *host).collect();
+        nodes.retain(|host| seen.insert(*host));
+        let here = ranks.iter().enumerate().filter(|(_, (host, _))| *host == own_host);
+        let before = here.clone().filter(|(at, (_, order))| (*order, *at) < (own_order, rank));
+        let known = |number: usize| by(source.to_owned(), u32::try_from(number).ok());
+        let placement = self.with_local(known(before.count()), known(here.count()))?;
+        let node = nodes.iter().position(|host| *host == own_host).and_then(known);
+        let placement = placement.with_nodes(node, known(nodes.len()));
         Ok(placement.with_hosts(source.to_owned(), nodes))
     }
 }

@@ -36,17 +36,14 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     advice: Advice { start: "start the process in a pod of an Instant Cluster", ..Advice::PLAIN },
     mpi: MpiFamily::None,
     nested: Nested { may_inherit: &[], outside: &[POD], ..Nested::PLAIN },
-    samples: &[Sample {
-        title: "RunPod",
-        set: |process, vars| {
-            vars.set_all([NODE_RANK, NODES], [process.node, process.nodes]);
-            vars.set(TRAINERS, 8);
-            vars.set("WORLD_SIZE", 8 * u64::from(process.nodes));
-            vars.set(PRIMARY, process.address(0));
-            vars.set("MASTER_ADDR", process.address(0));
-            vars.set("MASTER_PORT", 29400);
-        },
-    }],
+    samples: &[Sample::of(|process, vars| {
+        vars.set_all([NODE_RANK, NODES], [process.node, process.nodes]);
+        vars.set(TRAINERS, 8);
+        vars.set("WORLD_SIZE", 8 * u64::from(process.nodes));
+        vars.set(PRIMARY, process.address(0));
+        vars.set("MASTER_ADDR", process.address(0));
+        vars.set("MASTER_PORT", 29400);
+    })],
 };
 
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {

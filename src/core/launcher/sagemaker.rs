@@ -26,16 +26,12 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     advice: Advice { start: "start the process as SageMaker's entry point", ..Advice::PLAIN },
     mpi: MpiFamily::None,
     nested: Nested { outside: &[GPUS], ..Nested::PLAIN },
-    samples: &[Sample {
-        title: "SageMaker",
-        set: |process, vars| {
-            let hosts: Vec<_> =
-                (1..=process.nodes).map(|host| format!("\"algo-{host}\"")).collect();
-            vars.set(HOSTS, format!("[{}]", hosts.join(",")));
-            vars.set(CURRENT, format!("algo-{}", process.node + 1));
-            vars.set(GPUS, 8);
-        },
-    }],
+    samples: &[Sample::of(|process, vars| {
+        let hosts: Vec<_> = (1..=process.nodes).map(|host| format!("\"algo-{host}\"")).collect();
+        vars.set(HOSTS, format!("[{}]", hosts.join(",")));
+        vars.set(CURRENT, format!("algo-{}", process.node + 1));
+        vars.set(GPUS, 8);
+    })],
 };
 
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {

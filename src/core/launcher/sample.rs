@@ -4,9 +4,16 @@ use std::fmt::Display;
 
 /// The variables that one version of a launcher sets, as recorded or documented.
 pub(crate) struct Sample {
-    /// The launcher with its version.
-    pub title: &'static str,
+    /// The launcher with its version. `None` if it has no others.
+    pub title: Option<&'static str>,
     pub set: fn(&Process<'_>, &mut Setter),
+}
+
+impl Sample {
+    /// The only sample of a launcher.
+    pub(crate) const fn of(set: fn(&Process<'_>, &mut Setter)) -> Sample {
+        Sample { title: None, set }
+    }
 }
 
 /// Where one rank is.

@@ -36,7 +36,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     advice: Advice { start: "start the process in a task's run commands", ..Advice::PLAIN },
     mpi: MpiFamily::None,
     nested: Nested { outside: &[GPUS, TASK], ..Nested::PLAIN },
-    samples: &[Sample { title: "SkyPilot", set }],
+    samples: &[Sample::of(set)],
 };
 
 fn set(process: &Process<'_>, vars: &mut Setter) {

@@ -60,7 +60,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
         starters: &["slurmstepd"],
         ..Nested::PLAIN
     },
-    samples: &[Sample { title: "Slurm", set }],
+    samples: &[Sample::of(set)],
 };
 
 fn set(process: &Process<'_>, vars: &mut Setter) {
@@ -72,14 +72,11 @@ fn set(process: &Process<'_>, vars: &mut Setter) {
     let here: Vec<String> = here.map(|(rank, _): (u32, _)| rank.to_string()).collect();
     vars.set(JOB_ID, 4711);
     vars.set(STEP_ID, 7 * process.job);
-    vars.set(RANK, process.rank);
-    vars.set(SIZE, process.size);
-    vars.set(STEP_SIZE, process.size);
-    vars.set(LOCAL_RANK, process.local_rank);
+    let Process { rank, size, local_rank, node, nodes, .. } = *process;
+    vars.set_all([RANK, SIZE, STEP_SIZE, LOCAL_RANK], [rank, size, size, local_rank]);
     vars.set(RANKS_HERE, here.join(","));
     vars.set(RANKS_PER_NODE, tasks_per_node(process.counts));
-    vars.set_all([NODE_ID, NODES], [process.node, process.nodes]);
-    vars.set(STEP_NODES, process.nodes);
+    vars.set_all([NODE_ID, NODES, STEP_NODES], [node, nodes, nodes]);
     vars.set("SLURM_JOB_NODELIST", &hosts);
     vars.set(NODELIST, &hosts);
     vars.set(DISTRIBUTION, if process.is_cyclic { "cyclic" } else { "block" });
@@ -285,7 +282,7 @@ fn with_components(
         return Ok(placement);
     }
     let Some(order) = order(environment, &step, components) else {
-        placement.master_doubt = Some(unknown_order(list, COMPONENTS, components));
+        placement.master_doubt = Some(unknown_order(list, components));
         return Ok(placement);
     };
     let host = marker.launcher.host(&order.variable, &order.first)?;
@@ -333,7 +330,7 @@ const MOST_COMPONENTS: u32 = 128;
 const LISTS: [&str; 2] = ["SLURM_JOB_NODELIST_HET_GROUP_", "SLURM_JOB_NODELIST_PACK_GROUP_"];
 
 /// A step's hosts, component by component.
-pub(super) struct Order {
+struct Order {
     /// Rank 0's host.
     pub first: String,
     /// The variable that names this host.
@@ -371,11 +368,11 @@ fn order(environment: &Environment, step: &Hostlist<'_>, size: u32) -> Option<Or
 }
 
 /// Reports that nothing shows which component's hosts come first.
-fn unknown_order(list: &str, size_variable: &str, size: u32) -> Finding {
+fn unknown_order(list: &str, components: u32) -> Finding {
     Finding::warning(
         "slurm-heterogeneous-step",
         format!(
-            "{size_variable}={size}, and {list:?} is the sorted list of the hosts of all components"
+            "{COMPONENTS}={components}, and {list:?} is the sorted list of the hosts of all components"
         ),
         "ranks are counted component by component, so the first host of the list need not be rank 0's; the \
               ranks then wait for a master that never appears",

@@ -1,5 +1,7 @@
 //! The description of a launcher, except how its variables are read.
 
+use std::borrow::Cow;
+
 use crate::environment::{Environment, ReadError, Variable, Variables};
 use crate::error::{Error, Reason, quote};
 use crate::launcher::Launcher;
@@ -202,8 +204,8 @@ impl Marker {
     pub(crate) fn missing_with(
         self,
         environment: &Environment,
-        name: &'static str,
-        remedy: &'static str,
+        name: impl Into<Cow<'static, str>>,
+        remedy: impl Into<Cow<'static, str>>,
     ) -> Error {
         let present = self.display_variable(environment);
         Error::new(Reason::Missing { present }, remedy).by(self.launcher).of(name)
@@ -221,9 +223,8 @@ impl Marker {
         let start = launcher.spec().advice.start;
         match error {
             ReadError::Missing { name } => {
-                let present = self.display_variable(environment);
                 let remedy = format!("{start}, or unset {variable}");
-                Error::new(Reason::Missing { present }, remedy).by(launcher).of(name)
+                self.missing_with(environment, name, remedy)
             }
             ReadError::NotUnicode { name, value } => {
                 launcher.refuse(Reason::NotUnicode, &name, value)

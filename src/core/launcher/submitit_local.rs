@@ -24,15 +24,11 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     advice: Advice { start: "start the process with submitit's local executor", ..Advice::PLAIN },
     mpi: MpiFamily::None,
     nested: Nested { local: &[LOCAL_RANK], ..Nested::PLAIN },
-    samples: &[Sample {
-        title: "submitit (local)",
-        set: |process, vars| {
-            vars.set(RANK, process.rank);
-            vars.set(SIZE, process.size);
-            vars.set(LOCAL_RANK, process.local_rank);
-            vars.set(JOB, 4711 + process.job);
-        },
-    }],
+    samples: &[Sample::of(|process, vars| {
+        let Process { rank, size, local_rank, .. } = *process;
+        vars.set_all([RANK, SIZE, LOCAL_RANK], [rank, size, local_rank]);
+        vars.set(JOB, 4711 + process.job);
+    })],
 };
 
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {

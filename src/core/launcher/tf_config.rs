@@ -6,7 +6,6 @@
 use std::collections::BTreeMap;
 
 use crate::error::Reason;
-use crate::launcher::placement::Seat;
 use crate::launcher::prelude::*;
 use crate::value::host::Host;
 use crate::value::json::Json;
@@ -42,19 +41,17 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     mpi: MpiFamily::None,
     // A configuration of one process.
     nested: Nested { outside: &[CONFIG], ..Nested::PLAIN },
-    samples: &[Sample {
-        title: "TF_CONFIG",
-        set: |process, vars| {
-            let endpoint = |rank: usize| {
-                let place = process.places[rank];
-                format!("\"{}:{}\"", process.name(place.node), 2222 + place.local_rank)
-            };
-            let workers: Vec<_> = (1..process.places.len()).map(endpoint).collect();
-            let (task, index) = match process.rank {
-                0 => ("chief", 0),
-                rank => ("worker", rank - 1),
-            };
-            vars.set(
+    samples: &[Sample::of(|process, vars| {
+        let endpoint = |rank: usize| {
+            let place = process.places[rank];
+            format!("\"{}:{}\"", process.name(place.node), 2222 + place.local_rank)
+        };
+        let workers: Vec<_> = (1..process.places.len()).map(endpoint).collect();
+        let (task, index) = match process.rank {
+            0 => ("chief", 0),
+            rank => ("worker", rank - 1),
+        };
+        vars.set(
                 CONFIG,
                 format!(
                     "{{\"cluster\":{{\"chief\":[{}],\"worker\":[{}]}},\"task\":{{\"type\":\"{task}\",\"index\":{index}}}}}",
@@ -62,8 +59,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
                     workers.join(",")
                 ),
             );
-        },
-    }],
+    })],
 };
 
 /// Returns whether a configuration has no cluster: TensorFlow takes this for a process by itself.
@@ -86,11 +82,8 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
         return Err(malformed("no task with a type and an index".to_owned()));
     };
     if !OF_RANKS.contains(&kind) {
-        return Err(marker.cannot_place(
-            &format!("a task of type {kind} is no rank"),
-            CONFIG,
-            text,
-        ));
+        let why = format!("a task of type {kind} is no rank");
+        return Err(marker.cannot_place(&why, CONFIG, text));
     }
     let (mut rank, mut endpoints) = (None, Vec::new());
     for of_rank in OF_RANKS {
@@ -105,21 +98,17 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     let rank = rank.ok_or_else(|| malformed(format!("{kind} {index} is not in the cluster")))?;
     let size = u32::try_from(endpoints.len()).unwrap_or(u32::MAX);
     let mut placement = marker.place(by(CONFIG, rank), by(CONFIG, size))?;
-    let mut seats = Vec::new();
+    let mut ranks = Vec::new();
     for endpoint in &endpoints {
         let parsed = Host::parse_with_port(endpoint);
         let (host, port) = parsed
             .map_err(|error| malformed(format!("{endpoint:?} is {}", Reason::from(error))))?;
-        seats.push((host.to_string(), port));
+        ranks.push((host.to_string(), port.map_or(0, |port| port.get().into())));
         if placement.master_addr.is_none() {
-            placement.master_addr = Some(Sourced::new(host, format!("{CONFIG}: the first task")));
-            placement.master_port =
-                port.map(|port| Sourced::new(port, format!("{CONFIG}: the first task")));
+            let source = format!("{CONFIG}: the first task");
+            placement.master_port = by(source.clone(), port);
+            placement.master_addr = Some(Sourced::new(host, source));
         }
     }
-    let seats: Vec<_> = seats
-        .iter()
-        .map(|(host, port)| Seat { host, order: port.map_or(0, |port| port.get().into()) })
-        .collect();
-    placement.with_roster(CONFIG, &seats)
+    placement.with_roster(CONFIG, ranks.iter().map(|(host, port)| (host.as_str(), *port)))
 }

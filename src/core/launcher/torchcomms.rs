@@ -24,10 +24,9 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     },
     mpi: MpiFamily::None,
     nested: Nested::PLAIN,
-    samples: &[Sample {
-        title: "torchcomms",
-        set: |process, vars| vars.set_all([RANK, SIZE], [process.rank, process.size]),
-    }],
+    samples: &[Sample::of(|process, vars| {
+        vars.set_all([RANK, SIZE], [process.rank, process.size])
+    })],
 };
 
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {

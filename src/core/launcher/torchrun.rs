@@ -47,21 +47,18 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
         outside: &[ERROR_FILE],
         ..Nested::PLAIN
     },
-    samples: &[Sample {
-        title: "torchrun",
-        set: |process, vars| {
-            let (job, local_rank) = (process.job, process.local_rank);
-            vars.set(RUN_ID, "none");
-            vars.set(AGENT_STORE, "True");
-            vars.set(RESTARTS, 0);
-            vars.set(
-                ERROR_FILE,
-                format!("/tmp/torchelastic/none/attempt_{job}/{local_rank}/error.json"),
-            );
-            user::set(process, vars);
-            vars.set_all([NODE_RANK, NODES], [process.node, process.nodes]);
-        },
-    }],
+    samples: &[Sample::of(|process, vars| {
+        let (job, local_rank) = (process.job, process.local_rank);
+        vars.set(RUN_ID, "none");
+        vars.set(AGENT_STORE, "True");
+        vars.set(RESTARTS, 0);
+        vars.set(
+            ERROR_FILE,
+            format!("/tmp/torchelastic/none/attempt_{job}/{local_rank}/error.json"),
+        );
+        user::set(process, vars);
+        vars.set_all([NODE_RANK, NODES], [process.node, process.nodes]);
+    })],
 };
 
 /// Returns the ID of the run whose store torchrun's agent serves on the master's port. `None` if

@@ -85,7 +85,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
         outside: &[COUNT, LOCAL_SIZE, CROSS_SIZE, NPROC, PET_NPROC],
         ..Nested::PLAIN
     },
-    samples: &[Sample { title: "RANK and WORLD_SIZE", set }],
+    samples: &[Sample::of(set)],
 };
 
 /// Sets all variables, as torchrun also does.

@@ -32,30 +32,26 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     advice: Advice { start: "start the process as a replica of a custom job", ..Advice::PLAIN },
     mpi: MpiFamily::None,
     nested: Nested::PLAIN,
-    samples: &[Sample {
-        title: "Vertex AI",
-        set: |process, vars| {
-            // The first pool has one replica, the second all others.
-            let host = |pool: u32, index: u32| {
-                format!("\"cmle-training-workerpool{pool}-{}-{index}:2222\"", process.job)
-            };
-            let others: Vec<_> = (1..process.nodes).map(|node| host(1, node - 1)).collect();
-            let second = if others.is_empty() {
-                String::new()
-            } else {
-                format!(",\"workerpool1\":[{}]", others.join(","))
-            };
-            let (pool, index) = if process.node == 0 { (0, 0) } else { (1, process.node - 1) };
-            let cluster = format!("{{\"workerpool0\":[{}]{second}}}", host(0, 0));
-            let task =
-                format!("{{\"type\":\"workerpool{pool}\",\"index\":{index},\"trial\":\"\"}}");
-            vars.set(
-                SPEC_TEXT,
-                format!("{{\"cluster\":{cluster},\"environment\":\"cloud\",\"task\":{task}}}"),
-            );
-            vars.set(JOB, 4_711_000 + process.job);
-        },
-    }],
+    samples: &[Sample::of(|process, vars| {
+        // The first pool has one replica, the second all others.
+        let host = |pool: u32, index: u32| {
+            format!("\"cmle-training-workerpool{pool}-{}-{index}:2222\"", process.job)
+        };
+        let others: Vec<_> = (1..process.nodes).map(|node| host(1, node - 1)).collect();
+        let second = if others.is_empty() {
+            String::new()
+        } else {
+            format!(",\"workerpool1\":[{}]", others.join(","))
+        };
+        let (pool, index) = if process.node == 0 { (0, 0) } else { (1, process.node - 1) };
+        let cluster = format!("{{\"workerpool0\":[{}]{second}}}", host(0, 0));
+        let task = format!("{{\"type\":\"workerpool{pool}\",\"index\":{index},\"trial\":\"\"}}");
+        vars.set(
+            SPEC_TEXT,
+            format!("{{\"cluster\":{cluster},\"environment\":\"cloud\",\"task\":{task}}}"),
+        );
+        vars.set(JOB, 4_711_000 + process.job);
+    })],
 };
 
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {

@@ -43,25 +43,22 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     },
     mpi: MpiFamily::None,
     nested: Nested { outside: &[GPUS], ..Nested::PLAIN },
-    samples: &[Sample {
-        title: "Volcano",
-        set: |process, vars| {
-            let job = format!("train{}", process.job);
-            let index = process.node.saturating_sub(1);
-            let workers: Vec<_> =
-                (1..process.nodes).map(|node| format!("{job}-worker-{}.{job}", node - 1)).collect();
-            let task = if process.node == 0 { "master" } else { "worker" };
-            vars.set(INDEX, index);
-            vars.set(OLD_INDEX, index);
-            vars.set(MASTERS, format!("{job}-master-0.{job}"));
-            vars.set(MASTER_COUNT, 1);
-            if !workers.is_empty() {
-                vars.set(WORKERS, workers.join(","));
-                vars.set(WORKER_COUNT, workers.len());
-            }
-            vars.set(HOSTNAME, format!("{job}-{task}-{index}"));
-        },
-    }],
+    samples: &[Sample::of(|process, vars| {
+        let job = format!("train{}", process.job);
+        let index = process.node.saturating_sub(1);
+        let workers: Vec<_> =
+            (1..process.nodes).map(|node| format!("{job}-worker-{}.{job}", node - 1)).collect();
+        let task = if process.node == 0 { "master" } else { "worker" };
+        vars.set(INDEX, index);
+        vars.set(OLD_INDEX, index);
+        vars.set(MASTERS, format!("{job}-master-0.{job}"));
+        vars.set(MASTER_COUNT, 1);
+        if !workers.is_empty() {
+            vars.set(WORKERS, workers.join(","));
+            vars.set(WORKER_COUNT, workers.len());
+        }
+        vars.set(HOSTNAME, format!("{job}-{task}-{index}"));
+    })],
 };
 
 /// The pods of one task.
