@@ -25,7 +25,7 @@ use crate::environment::Environment;
 use crate::error::Error;
 use crate::finding::Finding;
 use crate::launcher::placement::Placement;
-use crate::launcher::starter::Starter;
+use crate::launcher::starter::{ON_ONE_HOST, Starter};
 use crate::launcher::{Launcher, display_variable};
 use crate::value::sourced::{Sourced, by, value_of};
 use crate::value::token::{Munge, Token};
@@ -191,12 +191,12 @@ fn complete(mut place: Place<'_>) -> Result<Place<'_>, Error> {
 /// Adds the local rank and size of a launcher that starts all ranks on its own host without saying
 /// so.
 fn on_one_host(placement: Placement, environment: &Environment) -> Result<Placement, Error> {
-    let is_known = placement.local_rank.is_some() || placement.local_size.is_some();
-    let starter = if is_known { None } else { Starter::of(placement.launcher(), environment) };
-    let Some(program) = starter.and_then(|starter| starter.on_one_host()) else {
+    let is_open = placement.local_rank.is_none() && placement.local_size.is_none();
+    let starter = is_open.then(|| Starter::of(placement.launcher(), environment)).flatten();
+    if starter.is_none_or(|starter| starter.program != ON_ONE_HOST) {
         return Ok(placement);
-    };
-    let known = |number| by(format!("{program} starts all ranks on its host"), Some(number));
+    }
+    let known = |number| by(format!("{ON_ONE_HOST} starts all ranks on its host"), Some(number));
     let (rank, size) = (known(placement.rank.value), known(placement.size.value));
     placement.with_local(rank, size)
 }

@@ -28,8 +28,8 @@ const STRINGS: usize = 8192;
 /// The nearest ancestor of this process that starts the ranks of a job on this node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Starter {
-    program: &'static str,
-    id: u32,
+    pub program: &'static str,
+    pub id: u32,
     /// In ticks since the machine started, because process IDs are reused.
     start: u64,
 }
@@ -38,20 +38,15 @@ impl Starter {
     /// Finds the nearest ancestor that starts ranks for this launcher. `None` unless the
     /// environment is this process's.
     pub(crate) fn of(launcher: Launcher, environment: &Environment) -> Option<Starter> {
-        find(environment, launcher.spec().nested.starters)
+        Starter::nearest(launcher.spec().nested.starters, environment)
     }
 
-    /// Returns the ID of the process.
-    pub(crate) fn id(&self) -> u32 {
-        self.id
-    }
-
-    /// Returns the name of the nearest ancestor among these programs.
-    pub(crate) fn nearest(
-        programs: &[&'static str],
-        environment: &Environment,
-    ) -> Option<&'static str> {
-        find(environment, programs).map(|starter| starter.program)
+    /// Finds the nearest ancestor among these programs.
+    pub(crate) fn nearest(programs: &[&'static str], environment: &Environment) -> Option<Starter> {
+        let mut parents = ancestors(environment).filter(|_| !programs.is_empty());
+        parents.find_map(|parent| {
+            Some(Starter { program: parent.runs(programs)?, id: parent.id, start: parent.start })
+        })
     }
 
     /// Returns whether the process that the nearest of these programs started had these variables
@@ -61,8 +56,7 @@ impl Starter {
         mut names: impl Iterator<Item = &'a str>,
         environment: &Environment,
     ) -> bool {
-        let own = Process::read("self".to_owned()).map(|process| Ancestor { id: 0, process });
-        let Some(mut started) = own else { return false };
+        let Some(mut started) = Process::read("self") else { return false };
         for ancestor in ancestors(environment) {
             if ancestor.runs(programs).is_some() {
                 let then = started.environment();
@@ -73,11 +67,6 @@ impl Starter {
         false
     }
 
-    /// Returns the program, if it starts all ranks of a job on its own host.
-    pub(crate) fn on_one_host(&self) -> Option<&'static str> {
-        Some(self.program).filter(|program| *program == ON_ONE_HOST)
-    }
-
     /// Returns the job whose ranks this process starts.
     pub(crate) fn job(&self) -> Sourced<Job> {
         let Starter { program, id, start } = self;
@@ -86,79 +75,38 @@ impl Starter {
     }
 }
 
-fn find(environment: &Environment, programs: &[&'static str]) -> Option<Starter> {
-    let mut parents = ancestors(environment).filter(|_| !programs.is_empty());
-    parents.find_map(|Ancestor { id, process }| {
-        Some(Starter { program: process.one_of(programs)?, id, start: process.start })
-    })
-}
-
 /// Returns this process's parent, the parent's parent and so on. None unless the environment is
 /// this process's.
-pub(crate) fn ancestors(environment: &Environment) -> impl Iterator<Item = Ancestor> {
-    let own = (environment.is_current() && cfg!(target_os = "linux"))
-        .then(|| Process::read("self".to_owned()))
-        .flatten();
-    let parent = |process: &Process| {
-        let id = process.parent;
-        Some(Ancestor { id, process: Process::read(id.to_string())? })
-    };
-    let first = own.as_ref().and_then(parent);
-    iter::successors(first, move |ancestor| parent(&ancestor.process)).take(MOST)
-}
-
-/// A process from which this one descends.
-pub(crate) struct Ancestor {
-    pub id: u32,
-    process: Process,
-}
-
-impl Ancestor {
-    /// Returns the name by which the process was called, which Linux truncates.
-    pub(crate) fn name(&self) -> String {
-        self.process.name.clone()
-    }
-
-    /// Returns which of these programs the process runs.
-    pub(crate) fn runs(&self, programs: &[&'static str]) -> Option<&'static str> {
-        self.process.one_of(programs)
-    }
-
-    /// Returns the words of its command line. None if the process has ended.
-    pub(crate) fn words(&self) -> Vec<String> {
-        let text = self.process.text("cmdline");
-        text.split('\0').filter(|word| !word.is_empty()).map(str::to_owned).collect()
-    }
-
-    /// Returns the variables that it was started with. None if the process belongs to another user.
-    pub(crate) fn environment(&self) -> Environment {
-        let text = self.process.text("environ");
-        Environment::from_vars(text.split('\0').filter_map(|pair| pair.split_once('=')))
-    }
+pub(crate) fn ancestors(environment: &Environment) -> impl Iterator<Item = Process> {
+    let is_visible = environment.is_current() && cfg!(target_os = "linux");
+    let parent = |process: &Process| Process::read(&process.parent.to_string());
+    let first = is_visible.then(|| parent(&Process::read("self")?)).flatten();
+    iter::successors(first, parent).take(MOST)
 }
 
 /// A process as `/proc/PID/stat` describes it.
-struct Process {
-    /// Its folder.
-    folder: String,
-    name: String,
+pub(crate) struct Process {
+    pub id: u32,
+    /// The name by which it was called, which Linux truncates.
+    pub name: String,
     parent: u32,
     start: u64,
+    folder: String,
     /// The name of the file that it runs, once it was needed.
     file: OnceCell<OsString>,
 }
 
 impl Process {
-    fn read(id: String) -> Option<Process> {
+    fn read(id: &str) -> Option<Process> {
         let folder = format!("/proc/{id}");
         let stat = read(&folder, "stat", STAT)?;
         let stat = String::from_utf8_lossy(&stat);
-        let (name, parent, start) = parse(&stat)?;
-        Some(Process { name: name.to_owned(), folder, parent, start, file: OnceCell::new() })
+        let (id, name, parent, start) = parse(&stat)?;
+        Some(Process { id, name: name.to_owned(), parent, start, folder, file: OnceCell::new() })
     }
 
     /// Returns which of these programs the process runs.
-    fn one_of(&self, programs: &[&'static str]) -> Option<&'static str> {
+    pub(crate) fn runs(&self, programs: &[&'static str]) -> Option<&'static str> {
         // A process's name is the one by which it was called, such as `mpirun` for orterun. Its
         // file cannot be read if it belongs to another user.
         let file = self.file.get_or_init(|| {
@@ -170,6 +118,18 @@ impl Process {
             *file == OsStr::new(program) || self.name.as_bytes() == &bytes[..bytes.len().min(NAME)]
         };
         programs.iter().copied().find(is_it)
+    }
+
+    /// Returns the words of its command line. None if the process has ended.
+    pub(crate) fn words(&self) -> Vec<String> {
+        let text = self.text("cmdline");
+        text.split('\0').filter(|word| !word.is_empty()).map(str::to_owned).collect()
+    }
+
+    /// Returns the variables that it was started with. None if the process belongs to another user.
+    pub(crate) fn environment(&self) -> Environment {
+        let text = self.text("environ");
+        Environment::from_vars(text.split('\0').filter_map(|pair| pair.split_once('=')))
     }
 
     /// Returns the text of a file whose strings each end with a zero byte.
@@ -189,16 +149,16 @@ fn read(folder: &str, file: &str, usual: usize) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// Parses `ID (NAME) STATE PARENT ...`: the name, the parent, and the start in ticks. The name may
-/// contain anything, but nothing after it contains a parenthesis.
-fn parse(stat: &str) -> Option<(&str, u32, u64)> {
+/// Parses `ID (NAME) STATE PARENT ...`: the ID, the name, the parent, and the start in ticks. The
+/// name may contain anything, but nothing after it contains a parenthesis.
+fn parse(stat: &str) -> Option<(u32, &str, u32, u64)> {
     // A search for one character is quick even where this crate is not optimized.
     let (before, fields) = stat.rsplit_once(')')?;
-    let (_, name) = before.split_once('(')?;
+    let (id, name) = before.split_once('(')?;
     let mut fields = fields.split(' ');
     let parent = fields.nth(2)?.parse().ok()?;
     let start = fields.nth(17)?.parse().ok()?;
-    Some((name, parent, start))
+    Some((id.trim_end().parse().ok()?, name, parent, start))
 }
 
 #[cfg(test)]
@@ -210,7 +170,7 @@ mod tests {
         let tail = "S 41 7 7 0 -1 4194560 90 0 0 0 0 0 0 0 20 0 1 0 123456 2500";
         for name in ["hydra_pmi_proxy", "a) S 9 (b", "", "\u{e9} x"] {
             let stat = format!("42 ({name}) {tail}\n");
-            assert_eq!(parse(&stat), Some((name, 41, 123_456)), "{name}");
+            assert_eq!(parse(&stat), Some((42, name, 41, 123_456)), "{name}");
         }
         for bad in ["", "42", "42 (x", "42 (x) S", "42 (x) S 41 7", "42 )x( S 41"] {
             assert_eq!(parse(bad), None, "{bad}");
@@ -225,9 +185,10 @@ mod tests {
         let programs: &[&'static str] =
             &[file.file_name().unwrap().to_str().unwrap().to_owned().leak()];
         let current = Environment::current();
-        assert_eq!(find(&current, programs).unwrap().id, parent);
-        assert_eq!(find(&current.with([]), programs), find(&current, programs));
-        assert_eq!(find(&current, &["no program"]), None);
-        assert_eq!(find(&Environment::default(), programs), None);
+        let nearest = |environment: &Environment| Starter::nearest(programs, environment);
+        assert_eq!(nearest(&current).unwrap().id, parent);
+        assert_eq!(nearest(&current.with([])), nearest(&current));
+        assert_eq!(Starter::nearest(&["no program"], &current), None);
+        assert_eq!(nearest(&Environment::default()), None);
     }
 }

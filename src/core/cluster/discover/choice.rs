@@ -77,7 +77,7 @@ fn started(environment: &Environment, candidates: &[Marker]) -> Option<Choice> {
         return None;
     }
     let programs: Vec<_> = candidates.iter().flat_map(starters).copied().collect();
-    let starter = Starter::nearest(&programs, environment)?;
+    let starter = Starter::nearest(&programs, environment)?.program;
     // A launcher without known programs, such as torchrun, is even nearer unless its own variables
     // were there before.
     let names = first.launcher.variables().map(|variable| variable.name);

@@ -5,7 +5,7 @@ use crate::cluster::info::ClusterInfo;
 use crate::cluster::overrides;
 use crate::environment::Environment;
 use crate::finding::Finding;
-use crate::launcher::starter::{Ancestor, ancestors};
+use crate::launcher::starter::{Process, ancestors};
 use crate::launcher::{Launcher, markers, specs};
 
 /// Programs that start sessions, whose environments are new by design.
@@ -44,7 +44,7 @@ pub(super) fn finding(environment: &Environment, by_itself: &str) -> Option<Find
         if parent.runs(SESSIONS).is_some() {
             return None;
         }
-        let who = || format!("{} (process {})", parent.name(), parent.id);
+        let who = || format!("{} (process {})", parent.name, parent.id);
         let starts_several = match starter(&parent) {
             Some(STEP) => Some(is_step(&parent.words())),
             Some(_) => Some(
@@ -68,12 +68,12 @@ pub(super) fn finding(environment: &Environment, by_itself: &str) -> Option<Find
 }
 
 /// Returns the program of a launcher that the process runs.
-fn starter(parent: &Ancestor) -> Option<&'static str> {
+fn starter(parent: &Process) -> Option<&'static str> {
     specs().find_map(|spec| parent.runs(spec.nested.starters))
 }
 
 /// Returns whether the process is one that starts several workers.
-fn starts_workers(parent: &Ancestor) -> bool {
+fn starts_workers(parent: &Process) -> bool {
     let is_it = |(program, commands): &(&'static str, &[&str])| {
         parent.runs(&[program]).is_some() && asks_for_workers(&parent.words(), commands)
     };
@@ -127,7 +127,7 @@ fn is_step(words: &[String]) -> bool {
 
 /// Returns whether the process is an mpiexec that starts one process. On its own host, Hydra's
 /// proxy is its child.
-fn mpiexec_starts_one(above: &Ancestor) -> bool {
+fn mpiexec_starts_one(above: &Process) -> bool {
     above.runs(&["mpiexec", "mpiexec.hydra", "mpirun_rsh"]).is_some() && starts_one(&above.words())
 }
 
