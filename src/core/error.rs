@@ -242,12 +242,11 @@ impl Error {
     #[doc(hidden)]
     #[must_use]
     pub fn new(reason: impl Into<Reason>, remedy: impl Into<Cow<'static, str>>) -> Error {
-        let reason = reason.into();
         Error(Box::new(Details {
             launcher: None,
             variable: None,
             value: None,
-            reason,
+            reason: reason.into(),
             remedy: remedy.into(),
         }))
     }

@@ -138,11 +138,6 @@ impl Exports {
         self.put((name.into(), Some(value)));
     }
 
-    /// Adds an entry for a name that has none.
-    pub(crate) fn add(&mut self, name: &'static str, value: Option<String>) {
-        self.variables.push((Cow::Borrowed(name), value));
-    }
-
     /// Unsets a variable, and replaces an earlier entry for it.
     pub(crate) fn remove(&mut self, name: impl Into<Cow<'static, str>>) {
         self.put((name.into(), None));
@@ -207,6 +202,24 @@ impl Exports {
     /// # Errors
     /// Returns an error if the dialect cannot express a value or cannot unset a variable.
     pub fn to_text(&self, dialect: Dialect) -> Result<String, Unrepresentable> {
-        dialect.document(self)
+        if dialect == Dialect::Json {
+            return Ok(syntax::json(self.iter()));
+        }
+        let line = |(name, value): (&str, Option<&str>)| {
+            let line = match value {
+                Some(value) if value.contains('\0') => {
+                    Err("an environment variable cannot hold a NUL")
+                }
+                Some(value) => syntax::set(dialect, name, value),
+                None => syntax::unset(dialect, name),
+            };
+            line.map_err(|reason| Unrepresentable {
+                name: name.to_owned(),
+                value: value.map(str::to_owned),
+                dialect: dialect.name(),
+                reason,
+            })
+        };
+        self.iter().map(line).collect()
     }
 }

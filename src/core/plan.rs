@@ -193,10 +193,10 @@ pub(crate) fn of_rank(info: &ClusterInfo, options: &Options) -> Result<Exports, 
         ("MASTER_PORT", Some(info.master_port().to_string())),
         ("NCCL_SOCKET_IFNAME", info.nccl_socket_ifname().map(str::to_owned)),
     ] {
-        value.into_iter().for_each(|value| exports.add(name, Some(value)));
+        value.into_iter().for_each(|value| exports.set(name, value));
     }
-    overrides.into_iter().for_each(|(name, value)| exports.add(name, Some(value)));
-    to_unset.into_iter().for_each(|name| exports.add(name, None));
+    overrides.into_iter().for_each(|(name, value)| exports.set(name, value));
+    to_unset.into_iter().for_each(|name| exports.remove(name));
     let threads = ThreadVariables::of(info, options.threads);
     threads.set.iter().for_each(|(name, count)| exports.set(*name, count.to_string()));
     set_interface(info, &mut exports);

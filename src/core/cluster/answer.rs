@@ -51,6 +51,23 @@ impl fmt::Debug for Answer {
 }
 
 impl Answer {
+    /// An answer of this server that says nothing.
+    #[must_use]
+    pub fn of(server: Server) -> Answer {
+        Answer {
+            server,
+            rank: None,
+            size: None,
+            host: None,
+            secret: None,
+            node_rank: None,
+            node_count: None,
+            local_rank: None,
+            local_size: None,
+            hosts: None,
+        }
+    }
+
     /// Returns whether the server provides every value of this process. `prterun` alone sets no
     /// size, so that its variables do not place a process.
     pub(super) fn gives_all(&self, environment: &Environment, is_unplaced: bool) -> bool {

@@ -51,9 +51,10 @@ impl ClusterInfo {
     pub fn enter(&mut self, attempt: Attempt) {
         let number = attempt.number();
         self.surroundings.restart_count = Sourced::new(Some(number), COUNTED);
-        for name in [RESTART_COUNT, TORCH_RESTART_COUNT] {
-            self.override_with(name, number.to_string());
-        }
+        let names = [RESTART_COUNT, TORCH_RESTART_COUNT];
+        let overrides = &mut self.carried.overrides;
+        overrides.retain(|(name, _)| !names.contains(name));
+        overrides.extend(names.map(|name| (name, number.to_string())));
         // The first attempt has the job's own port.
         if let Some(job) = self.job_of_port().filter(|_| attempt.again > 0) {
             let next = Job { restarts: job.restarts.saturating_add(attempt.again), ..job.clone() };
@@ -67,13 +68,10 @@ impl ClusterInfo {
     /// workers' master port.
     #[doc(hidden)]
     pub fn launchers_port(&self) -> Port {
-        let derived = self.job_of_port().map(|job| {
+        self.beside_master(self.job_of_port().map(|job| {
             let of_launchers = Job { id: format!("{}/launchers", job.id), ..job.clone() };
             of_launchers.port(self.meeting.default_port.range)
-        });
-        // Programs use the ports above the master's.
-        let near = Port::new(self.master_port().get() - 1).unwrap_or(Port::ONE_NODE);
-        derived.filter(|&port| port != self.master_port()).unwrap_or(near)
+        }))
     }
 
     /// Returns the ID of torchrun's run if its agent listens on the master's port, so that no rank
@@ -90,9 +88,8 @@ impl ClusterInfo {
     pub fn meeting_port(&self) -> Port {
         let master = self.master_port();
         let Some(run) = self.run_of_agent() else { return master };
-        let derived = Job::new(format!("{run}/{master}")).port(self.meeting.default_port.range);
-        let near = || Port::new(master.get() - 1).unwrap_or(Port::ONE_NODE);
-        if derived == master { near() } else { derived }
+        let of_run = Job::new(format!("{run}/{master}"));
+        self.beside_master(Some(of_run.port(self.meeting.default_port.range)))
     }
 
     /// Returns the job from which the master's port is derived, or `None` if the port is not
@@ -102,10 +99,12 @@ impl ClusterInfo {
         (job.source == self.meeting.port.source).then_some(&job.value)
     }
 
-    fn override_with(&mut self, name: &'static str, value: String) {
-        let overrides = &mut self.carried.overrides;
-        overrides.retain(|(found, _)| *found != name);
-        overrides.push((name, value));
+    /// Returns a port beside the master's: the derived one, if there is one that differs.
+    fn beside_master(&self, derived: Option<Port>) -> Port {
+        let master = self.master_port();
+        // Programs use the ports above the master's.
+        let near = Port::new(master.get() - 1).unwrap_or(Port::ONE_NODE);
+        derived.filter(|&port| port != master).unwrap_or(near)
     }
 }
 

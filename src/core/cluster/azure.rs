@@ -12,6 +12,7 @@ use crate::finding::Finding;
 use crate::value::host::{Host, HostError};
 use crate::value::sourced::{Known, Sourced};
 
+/// Those that name hosts, which may be followed by a port.
 pub(crate) const VARIABLES: [&str; 4] = [BATCH, BATCHAI, HOST_LIST, NODE_LIST];
 
 variables! {
@@ -87,14 +88,11 @@ impl AzureVars {
         if let Some(text) = self.batchai_master.as_deref().filter(|&text| text != "localhost") {
             return host(BATCHAI, text).map(Some);
         }
-        for (variable, list, separator) in
-            [(HOST_LIST, &self.host_list, ','), (NODE_LIST, &self.node_list, ';')]
-        {
-            if let Some(first) = list.as_ref().and_then(|list| list.split(separator).next()) {
-                return host(variable, first.trim()).map(Some);
-            }
-        }
-        Ok(None)
+        let lists = [&self.host_list, &self.node_list].into_iter().zip(LISTS);
+        let mut firsts = lists.filter_map(|(list, (variable, separator))| {
+            Some((variable, list.as_ref()?.split(separator).next()?))
+        });
+        firsts.next().map(|(variable, first)| host(variable, first.trim())).transpose()
     }
 
     /// Reports two variables that should name the same host but differ.
@@ -111,11 +109,6 @@ impl AzureVars {
             "if rank 0 is on the other host, set MPIENV_MASTER_ADDR for all ranks",
         ))
     }
-}
-
-/// Returns whether this is one of Azure's variables, whose host may be followed by a port.
-pub(crate) fn may_have_port(variable: &str) -> bool {
-    VARIABLES.contains(&variable)
 }
 
 /// Parses a host. A port after it is ignored, because it belongs to another service.

@@ -54,10 +54,6 @@ impl Server {
             Server::Pmix => "pmix",
         }
     }
-
-    fn of_word(word: &str) -> Option<Server> {
-        Server::ALL.into_iter().find(|server| server.word() == word)
-    }
 }
 
 /// The version of the format. Other versions of mpienv may write another one.
@@ -161,38 +157,35 @@ impl Context {
         if words.next()? != FORM {
             return None;
         }
-        let launcher = words.next()?.parse().ok()?;
-        let (seen, said) = (Seen::default(), Vec::new());
         let mut context = Context {
-            launcher,
+            launcher: words.next()?.parse().ok()?,
             master_addr: None,
             master_port: None,
             token,
             server: None,
             node: None,
             local: None,
-            seen,
-            said,
+            seen: Seen::default(),
+            said: Vec::new(),
             keeps_binding: false,
         };
         for word in words {
-            if let Some(host) = word.strip_prefix("addr=") {
-                context.master_addr = Some(host.to_owned());
-            } else if let Some(port) = word.strip_prefix("port=") {
-                context.master_port = Some(port.to_owned());
-            } else if let Some(from) = word.strip_prefix("from=") {
-                context.server = Server::of_word(from);
-            } else if let Some(node) = word.strip_prefix("node=") {
-                context.node = Some(rank_of(node)?);
-            } else if let Some(local) = word.strip_prefix("local=") {
-                context.local = Some(rank_of(local)?);
-            } else if let Some(codes) = word.strip_prefix("said=") {
-                context.said = codes.split(',').map(str::to_owned).collect();
-            } else if word == KEPT {
-                context.keeps_binding = true;
-            } else {
-                let (name, hash) = word.split_once(':')?;
-                context.seen.0.insert(name.to_owned(), u64::from_str_radix(hash, 16).ok()?);
+            match word.split_once('=') {
+                Some(("addr", host)) => context.master_addr = Some(host.to_owned()),
+                Some(("port", port)) => context.master_port = Some(port.to_owned()),
+                Some(("from", from)) => {
+                    context.server = Server::ALL.into_iter().find(|server| server.word() == from);
+                }
+                Some(("node", node)) => context.node = Some(rank_of(node)?),
+                Some(("local", local)) => context.local = Some(rank_of(local)?),
+                Some(("said", codes)) => {
+                    context.said = codes.split(',').map(str::to_owned).collect()
+                }
+                _ if word == KEPT => context.keeps_binding = true,
+                _ => {
+                    let (name, hash) = word.split_once(':')?;
+                    context.seen.0.insert(name.to_owned(), u64::from_str_radix(hash, 16).ok()?);
+                }
             }
         }
         Some(context)

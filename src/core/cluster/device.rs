@@ -77,48 +77,44 @@ pub fn shown(environment: &Environment) -> impl Iterator<Item = Shown> {
 
 /// Counts the devices that a value shows. `None` if the value does not tell, such as `all`.
 fn count(form: Form, value: &str, environment: &Environment) -> Option<Result<usize, String>> {
-    let entries = || value.split(',').map(str::trim);
     match form {
         Form::Cuda => Some(Ok(visible(value))),
         Form::Ascend => Some(Ok(value.split(',').map_while(number).count())),
         Form::Numbers if ["", "all", "none", "void"].contains(&value) => None,
-        Form::Numbers => Some(
-            entries()
-                .map(range)
-                .collect::<Result<Vec<_>, _>>()
-                .map(|all| all.into_iter().flatten().collect::<BTreeSet<u32>>().len()),
-        ),
+        Form::Numbers => Some(different(value, range)),
         Form::Tiles if value.is_empty() => None,
         Form::Tiles => {
             let hierarchy = environment.get("ZE_FLAT_DEVICE_HIERARCHY");
             // There, tiles are parts of a device. Elsewhere, each is a device.
             let are_parts = hierarchy.is_some_and(|it| it.eq_ignore_ascii_case("COMPOSITE"));
-            let device = |mut tile: Vec<u32>| {
-                tile.truncate(if are_parts { 1 } else { tile.len() });
-                tile
-            };
-            Some(
-                entries()
-                    .map(tile)
-                    .collect::<Result<Vec<_>, _>>()
-                    .map(|all| all.into_iter().map(device).collect::<BTreeSet<_>>().len()),
-            )
+            Some(different(value, |entry| {
+                let mut device = tile(entry)?;
+                device.truncate(if are_parts { 1 } else { device.len() });
+                Ok([device])
+            }))
         }
         Form::Selector => {
             // Several terms, exclusions, kinds and `*` name no fixed number.
             let (_, list) = value.split_once(':')?;
-            let tiles = list
-                .split(',')
-                .map(|entry| tile(entry.trim()))
-                .collect::<Result<BTreeSet<_>, _>>()
-                .ok()?;
+            let count = different(list, |entry| tile(entry).map(|tile| [tile])).ok()?;
             let is_one_term = !value.contains(['!', ';']);
-            is_one_term.then_some(Ok(tiles.len()))
+            is_one_term.then_some(Ok(count))
         }
         Form::Count => value.parse().ok().filter(|&count| count > 0).map(Ok),
         Form::One if value.is_empty() => None,
         Form::One => Some(number(value).map(|_| 1).ok_or_else(|| value.to_owned())),
     }
+}
+
+/// Counts the different devices that the entries of a list name, or returns an entry that names
+/// none.
+fn different<T: Ord, I: IntoIterator<Item = T>>(
+    list: &str,
+    devices: impl Fn(&str) -> Result<I, String>,
+) -> Result<usize, String> {
+    let all = list.split(',').map(|entry| devices(entry.trim()));
+    let all = all.collect::<Result<Vec<_>, _>>()?;
+    Ok(all.into_iter().flatten().collect::<BTreeSet<_>>().len())
 }
 
 /// Parses digits alone.

@@ -165,11 +165,6 @@ impl ClusterInfo {
         info
     }
 
-    /// Returns this host's own address if it was asked for.
-    pub(crate) fn known_own_addr(&self) -> Option<&Result<OwnAddr, Error>> {
-        self.surroundings.own_addr.as_ref()
-    }
-
     /// Returns the same place with this host's own address, or why it has none.
     #[doc(hidden)]
     pub fn with_own_addr(&self, own: Result<OwnAddr, Error>) -> ClusterInfo {

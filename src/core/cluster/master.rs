@@ -175,7 +175,7 @@ fn unbracketed(environment: &Environment, host: &Sourced<Host>) -> Option<Findin
     let text = environment.text(&host.source)?.split([',', ';']).next()?.trim();
     let (meant, port) = meant_with_port(text)?;
     let variable = &host.source;
-    let remedy = match azure::may_have_port(variable) {
+    let remedy = match azure::VARIABLES.contains(&&**variable) {
         true => format!("for {meant} set {variable} to [{meant}]:{port}, for {text} to [{text}]"),
         false => format!(
             "if you mean [{meant}]:{port}, set {variable} to {meant} and MASTER_PORT to {port}; \

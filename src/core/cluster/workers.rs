@@ -120,10 +120,23 @@ impl ClusterInfo {
     /// Returns an error if this process is not known to be the only one on its node.
     #[doc(hidden)]
     pub fn check_per_node(&self) -> Result<(), Error> {
-        match self.launch_style() {
-            LaunchStyle::Alone | LaunchStyle::PerNode => Ok(()),
-            _ => Err(self.not_per_node()),
+        if matches!(self.launch_style(), LaunchStyle::Alone | LaunchStyle::PerNode) {
+            return Ok(());
         }
+        let what = match (self.local_world_size(), self.node_count()) {
+            (None, _) => NO_LOCAL_SIZE.to_owned(),
+            (Some(1), Some(nodes)) => {
+                let ranks = self.world_size();
+                format!("it is alone on its node, but the job has {ranks} ranks on {nodes} nodes")
+            }
+            (Some(size), _) => format!("{size} ranks of the job are on its node"),
+        };
+        let remedy = format!(
+            "start one process on each node: {}; to start an independent job, set \
+             {LAUNCHER}=alone",
+            self.launcher().spec().advice.one_per_node
+        );
+        Err(Error::new(Reason::NotPerNode(what), remedy).by(self.launcher()))
     }
 
     /// Returns worker `index` of the `per_node` on this node, in a job of `size` workers.
@@ -159,24 +172,5 @@ impl ClusterInfo {
         overrides.extend(auth.iter().map(|munge| (AUTH, munge.to_string())));
         worker.surroundings.device_index = device::index(&self.inherited, Some(index));
         worker
-    }
-
-    fn not_per_node(&self) -> Error {
-        let what = match (self.local_world_size(), self.node_count()) {
-            (None, _) => NO_LOCAL_SIZE.to_owned(),
-            (Some(1), Some(nodes)) => {
-                format!(
-                    "it is alone on its node, but the job has {} ranks on {nodes} nodes",
-                    self.world_size()
-                )
-            }
-            (Some(size), _) => format!("{size} ranks of the job are on its node"),
-        };
-        let remedy = format!(
-            "start one process on each node: {}; to start an independent job, set \
-             {LAUNCHER}=alone",
-            self.launcher().spec().advice.one_per_node
-        );
-        Error::new(Reason::NotPerNode(what), remedy).by(self.launcher())
     }
 }

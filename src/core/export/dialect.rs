@@ -1,7 +1,6 @@
 //! The languages in which variables can be written.
 
 use crate::error::quote;
-use crate::export::{Exports, syntax};
 
 /// A text format for variables.
 ///
@@ -109,7 +108,7 @@ impl Dialect {
     }
 
     /// Returns the name, as `--shell` takes it.
-    const fn name(self) -> &'static str {
+    pub(super) const fn name(self) -> &'static str {
         match self {
             Dialect::Posix => "sh",
             Dialect::Fish => "fish",
@@ -122,28 +121,6 @@ impl Dialect {
             Dialect::GitHub => "github",
             Dialect::Json => "json",
         }
-    }
-
-    pub(crate) fn document(self, exports: &Exports) -> Result<String, Unrepresentable> {
-        if self == Dialect::Json {
-            return Ok(syntax::json(exports.iter()));
-        }
-        let line = |(name, value): (&str, Option<&str>)| {
-            let line = match value {
-                Some(value) if value.contains('\0') => {
-                    Err("an environment variable cannot hold a NUL")
-                }
-                Some(value) => syntax::set(self, name, value),
-                None => syntax::unset(self, name),
-            };
-            line.map_err(|reason| Unrepresentable {
-                name: name.to_owned(),
-                value: value.map(str::to_owned),
-                dialect: self.name(),
-                reason,
-            })
-        };
-        exports.iter().map(line).collect()
     }
 }
 

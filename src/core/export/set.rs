@@ -237,12 +237,6 @@ impl Target {
     pub const fn removed_prefixes(self) -> &'static [&'static str] {
         self.set().unset
     }
-
-    /// Returns the variables by which the scheduler differs from rank 0. `None` if the program
-    /// needs no scheduler.
-    pub(crate) fn scheduler(self) -> Option<&'static [(&'static str, Option<&'static str>)]> {
-        self.set().scheduler
-    }
 }
 
 /// Parses a [`name`](Target::name).
@@ -259,7 +253,7 @@ impl Exports {
     /// program needs no scheduler.
     #[doc(hidden)]
     pub fn of_scheduler(&self, set: Target) -> Option<Exports> {
-        let variables = set.scheduler()?;
+        let variables = set.set().scheduler?;
         let mut exports = self.clone();
         for &(name, value) in variables {
             match value {

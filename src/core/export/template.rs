@@ -63,15 +63,13 @@ impl Placeholders {
 
     /// Returns whether the words contain this host's own address or its interface.
     pub fn name_own_addr(words: &[OsString]) -> bool {
-        let pieces = words.iter().filter_map(|word| parse(word.to_str()?).ok()).flatten();
-        pieces.flat_map(|piece| piece.names()).any(|name| ASKED.contains(&name))
+        names_in(words).any(|name| ASKED.contains(&name))
     }
 
     /// Returns whether the words contain the node, but nothing that differs between the node's
     /// processes.
     pub fn are_for_a_node(words: &[OsString]) -> bool {
-        let pieces = words.iter().filter_map(|word| parse(word.to_str()?).ok()).flatten();
-        let names: BTreeSet<&str> = pieces.flat_map(|piece| piece.names()).collect();
+        let names: BTreeSet<&str> = names_in(words).collect();
         names.contains(NODE_RANK) && !["rank", "local_rank"].iter().any(|name| names.contains(name))
     }
 
@@ -113,7 +111,10 @@ impl Placeholders {
                         return parse(word)?.iter().try_for_each(check).map(|()| None);
                     }
                 }
-                Piece::Value(name) => text += &self.text(name)?,
+                Piece::Value(name) => match self.value(name)? {
+                    Value::Number(number) => text += &number.to_string(),
+                    Value::Text(value) => text += &value,
+                },
                 Piece::Sum { left, sign, right } => {
                     text += &self.sum(left, sign, right)?.to_string()
                 }
@@ -149,13 +150,6 @@ impl Placeholders {
         PLACEHOLDERS.iter().filter(is_known).map(|placeholder| placeholder.name).collect()
     }
 
-    fn text(&self, name: &str) -> Result<String, Fault> {
-        Ok(match self.value(name)? {
-            Value::Number(number) => number.to_string(),
-            Value::Text(text) => text,
-        })
-    }
-
     fn number(&self, name: &str) -> Result<u64, Fault> {
         match self.value(name)? {
             Value::Number(number) => Ok(number),
@@ -180,6 +174,12 @@ impl Placeholders {
         let result = result.filter(|result| (least..=most).contains(result));
         result.ok_or_else(|| Fault::OutOfRange { sum: format!("{a} {sign} {b}"), least, most })
     }
+}
+
+/// Returns the names of the placeholders in the words that can be parsed.
+fn names_in(words: &[OsString]) -> impl Iterator<Item = &str> {
+    let pieces = words.iter().filter_map(|word| parse(word.to_str()?).ok()).flatten();
+    pieces.flat_map(|piece| piece.names())
 }
 
 /// Returns an error if a name in a piece does not exist.

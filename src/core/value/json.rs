@@ -110,52 +110,52 @@ impl Reader<'_> {
 
     fn list(&mut self, depth: usize) -> Result<Json, JsonError> {
         let mut values = Vec::new();
-        self.chars.next();
-        if self.takes(']') {
-            return Ok(Json::List(values));
-        }
-        loop {
-            values.push(self.value(depth)?);
-            if self.ends(']')? {
-                return Ok(Json::List(values));
-            }
-        }
+        self.members(']', |reader| {
+            values.push(reader.value(depth)?);
+            Ok(())
+        })?;
+        Ok(Json::List(values))
     }
 
     fn object(&mut self, depth: usize) -> Result<Json, JsonError> {
         let mut values = BTreeMap::new();
-        self.chars.next();
-        if self.takes('}') {
-            return Ok(Json::Object(values));
-        }
-        loop {
-            self.skip_blanks();
-            let &(at, first) = self.chars.peek().ok_or(JsonError::End)?;
+        self.members('}', |reader| {
+            reader.skip_blanks();
+            let &(at, first) = reader.chars.peek().ok_or(JsonError::End)?;
             if first != '"' {
                 return Err(JsonError::At { what: "no name", at });
             }
-            let name = self.string()?;
-            if !self.takes(':') {
-                return Err(self.unexpected("no colon after a name"));
+            let name = reader.string()?;
+            if !reader.takes(':') {
+                return Err(reader.unexpected("no colon after a name"));
             }
             // Readers differ in which of two values counts.
-            if values.insert(name, self.value(depth)?).is_some() {
-                return Err(JsonError::At { what: "a second value of a name", at });
+            match values.insert(name, reader.value(depth)?) {
+                Some(_) => Err(JsonError::At { what: "a second value of a name", at }),
+                None => Ok(()),
             }
-            if self.ends('}')? {
-                return Ok(Json::Object(values));
-            }
-        }
+        })?;
+        Ok(Json::Object(values))
     }
 
-    /// Reads the end of a list or an object, or the comma before its next value.
-    fn ends(&mut self, end: char) -> Result<bool, JsonError> {
+    /// Reads the members of a list or an object, with commas between them, and its end.
+    fn members(
+        &mut self,
+        end: char,
+        mut read: impl FnMut(&mut Self) -> Result<(), JsonError>,
+    ) -> Result<(), JsonError> {
+        self.chars.next();
         if self.takes(end) {
-            return Ok(true);
+            return Ok(());
         }
-        match self.takes(',') {
-            true => Ok(false),
-            false => Err(self.unexpected("no comma after a value")),
+        loop {
+            read(self)?;
+            if self.takes(end) {
+                return Ok(());
+            }
+            if !self.takes(',') {
+                return Err(self.unexpected("no comma after a value"));
+            }
         }
     }
 
@@ -239,18 +239,11 @@ impl Reader<'_> {
 fn is_number(text: &str) -> bool {
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     let text = text.strip_prefix('-').unwrap_or(text);
-    let (text, exponent) = match text.split_once(['e', 'E']) {
-        Some((text, exponent)) => {
-            (text, Some(exponent.strip_prefix(['+', '-']).unwrap_or(exponent)))
-        }
-        None => (text, None),
-    };
-    let (whole, fraction) = match text.split_once('.') {
-        Some((whole, fraction)) => (whole, Some(fraction)),
-        None => (text, None),
-    };
+    let (text, exponent) = text.split_once(['e', 'E']).unwrap_or((text, "0"));
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
+    let exponent = exponent.strip_prefix(['+', '-']).unwrap_or(exponent);
     let has_zero = whole.len() > 1 && whole.starts_with('0');
-    digits(whole) && !has_zero && fraction.is_none_or(digits) && exponent.is_none_or(digits)
+    !has_zero && [whole, fraction, exponent].into_iter().all(digits)
 }
 
 #[cfg(test)]

@@ -30,10 +30,6 @@ impl Port {
     /// The master's port on one node, as in Azure's published helper.
     pub const ONE_NODE: Port = Port::new(54965).unwrap();
 
-    /// The ends of the range from which ports are derived by default.
-    pub(crate) const LOWEST_DERIVED: Port = Port::new(20_000).unwrap();
-    pub(crate) const HIGHEST_DERIVED: Port = Port::new(29_999).unwrap();
-
     /// Creates a port. Returns `None` if `number` is 0.
     #[must_use]
     pub const fn new(number: u16) -> Option<Port> {
@@ -150,7 +146,7 @@ impl PortRange {
 /// The range 20000 to 29999.
 impl Default for PortRange {
     fn default() -> PortRange {
-        PortRange { first: Port::LOWEST_DERIVED, last: Port::HIGHEST_DERIVED }
+        const { PortRange { first: Port::new(20_000).unwrap(), last: Port::new(29_999).unwrap() } }
     }
 }
 

@@ -3,11 +3,11 @@
 use std::fs;
 use std::fs::{File, Metadata};
 use std::io::Read;
+use std::os::unix::fs::MetadataExt as _;
 
 use crate::cluster::context::Context;
 use crate::cluster::master::Scope;
-use crate::cluster::overrides;
-use crate::cluster::overrides::TOKEN_FILE;
+use crate::cluster::overrides::{self, TOKEN_FILE};
 use crate::environment::{Environment, ReadError};
 use crate::error::{Error, Reason};
 use crate::finding::Finding;
@@ -110,7 +110,8 @@ fn read_token(path: &str) -> Result<Token, Error> {
         );
         return Err(refuse(reason, format!("{NEW_SECRET}; or run as user {owner}")));
     }
-    if let Some(mode) = shared_mode(&metadata) {
+    let mode = metadata.mode() & 0o7777;
+    if mode & 0o066 != 0 {
         let reason = format!("group or others can read or write the file (mode {mode:04o})");
         let remedy = format!(
             "if it holds only your secret, run `chmod 600 {path}`, and replace the secret if others \
@@ -137,13 +138,8 @@ const NEW_SECRET: &str = "write a new secret with `(umask 077 && openssl rand -h
 /// Returns the file's owner and the user of this process, if the owner is neither this user nor
 /// root.
 fn other_owner(metadata: &Metadata) -> Option<(u32, u32)> {
-    let (owner, own) = owner_and_mode(metadata).map(|(owner, _)| owner).zip(user())?;
+    let (owner, own) = (metadata.uid(), user()?);
     (owner != own && owner != 0).then_some((owner, own))
-}
-
-/// Returns the file's permissions if they let anyone but the owner read or change it.
-fn shared_mode(metadata: &Metadata) -> Option<u32> {
-    owner_and_mode(metadata).map(|(_, mode)| mode).filter(|mode| mode & 0o066 != 0)
 }
 
 /// Returns the effective user of this process. `None` without Linux's /proc.
@@ -151,9 +147,4 @@ fn user() -> Option<u32> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
     let users = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
     users.split_ascii_whitespace().nth(1)?.parse().ok()
-}
-
-fn owner_and_mode(metadata: &Metadata) -> Option<(u32, u32)> {
-    use std::os::unix::fs::MetadataExt as _;
-    Some((metadata.uid(), metadata.mode() & 0o7777))
 }

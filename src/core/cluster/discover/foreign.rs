@@ -8,97 +8,41 @@ use crate::environment::Environment;
 use crate::finding::Finding;
 use crate::launcher::{VARIABLES, display_variable};
 
-/// What the last words of a process's number are, and whether a number above 0 is a sign by itself.
-/// Without a size, the others may also be identifiers, or the numbers of independent tasks.
-const NUMBERS: &[(&str, bool)] = &[
-    ("RANK", true),
-    ("RANK_ID", true),
-    ("RANKID", true),
-    ("RANK_INDEX", true),
-    ("PROCID", true),
-    ("PE_ID", true),
-    ("APP_PE", true),
-    ("MY_PE", true),
-    ("NODE_INDEX", true),
-    ("PROCESS_INDEX", true),
-    ("ALLOC_INDEX", true),
-    ("PROC_ID", false),
-    ("PROCESS_ID", false),
-    ("NODE_ID", false),
-    ("NODEID", false),
-    ("WORKER_ID", false),
-    ("WORKER_INDEX", false),
-    ("WORKER_NUMBER", false),
-    ("TASK_ID", false),
-    ("TASK_INDEX", false),
-    ("REPLICA_ID", false),
-    ("REPLICA_INDEX", false),
-    ("HOST_INDEX", false),
-    ("HOST_ID", false),
-    ("MACHINE_INDEX", false),
-    ("MACHINE_ID", false),
-    ("SLICE_ID", false),
-    ("POD_INDEX", false),
-];
+/// What the last words of a process's number are, if a number above 0 is a sign by itself.
+const SIGNS: &str = "RANK RANK_ID RANKID RANK_INDEX PROCID PE_ID APP_PE MY_PE NODE_INDEX \
+                     PROCESS_INDEX ALLOC_INDEX";
+
+/// The same of numbers that without a size may also be identifiers, or those of independent tasks.
+const NUMBERS: &str = "PROC_ID PROCESS_ID NODE_ID NODEID WORKER_ID WORKER_INDEX WORKER_NUMBER \
+                       TASK_ID TASK_INDEX REPLICA_ID REPLICA_INDEX HOST_INDEX HOST_ID \
+                       MACHINE_INDEX MACHINE_ID SLICE_ID POD_INDEX";
 
 /// Words that say that a number is a size.
-const SIZES: &[&str] = &["SIZE", "COUNT", "TOTAL", "NUM", "NUMBER", "N", "WORLD"];
+const SIZES: &str = "SIZE COUNT TOTAL NUM NUMBER N WORLD";
 
 /// Members, which are also the last words of lists of them.
-const MEMBERS: &[&str] = &[
-    "RANKS",
-    "PROCS",
-    "PROCESSES",
-    "PES",
-    "NODES",
-    "WORKERS",
-    "TASKS",
-    "REPLICAS",
-    "HOSTS",
-    "MACHINES",
-    "PEERS",
-    "SLICES",
-    "NRANKS",
-    "NPROCS",
-    "NPES",
-    "NNODES",
-    "NTASKS",
-    "NWORKERS",
-    "NHOSTS",
-];
+const MEMBERS: &str = "RANKS PROCS PROCESSES PES NODES WORKERS TASKS REPLICAS HOSTS MACHINES PEERS \
+                       SLICES NRANKS NPROCS NPES NNODES NTASKS NWORKERS NHOSTS";
 
 /// Last words of lists only.
-const LISTS: &[&str] = &["HOSTNAMES", "NODELIST", "HOSTLIST", "IPS", "ADDRESSES", "ENDPOINTS"];
+const LISTS: &str = "HOSTNAMES NODELIST HOSTLIST IPS ADDRESSES ENDPOINTS";
 
 /// Further words between the prefix of a launcher and the end of a name.
-const PARTS: &[&str] = &[
-    "RANK", "PROC", "PROCESS", "PE", "NODE", "WORKER", "TASK", "REPLICA", "HOST", "MACHINE",
-    "PEER", "SLICE", "POD", "ALLOC", "MPI", "COMM", "JOB", "GROUP", "GLOBAL", "LOCAL", "APP",
-];
+const PARTS: &str = "RANK PROC PROCESS PE NODE WORKER TASK REPLICA HOST MACHINE PEER SLICE POD \
+                     ALLOC MPI COMM JOB GROUP GLOBAL LOCAL APP";
 
 /// Words of numbers' names only.
-const ENDS: &[&str] = &["ID", "INDEX", "NUMBER", "MY", "RANKID", "PROCID", "NODEID"];
+const ENDS: &str = "ID INDEX NUMBER MY RANKID PROCID NODEID";
 
 /// Words of names that number independent parts of the work: shards of a continuous integration's
 /// tests, processes of test runners and of pools, array jobs.
-const INDEPENDENT: &[&str] = &[
-    "CI",
-    "CIRCLE",
-    "SNAP",
-    "BUILDKITE",
-    "SEMAPHORE",
-    "TEST",
-    "TESTS",
-    "JEST",
-    "VITEST",
-    "MOCHA",
-    "NEXTEST",
-    "XDIST",
-    "SHARD",
-    "ARRAY",
-    "CLOUD_RUN",
-    "PARSL",
-];
+const INDEPENDENT: &str = "CI CIRCLE SNAP BUILDKITE SEMAPHORE TEST TESTS JEST VITEST MOCHA NEXTEST \
+                           XDIST SHARD ARRAY CLOUD_RUN PARSL";
+
+/// Returns whether a word is in one of these lists.
+fn is_in(lists: &[&str], word: &str) -> bool {
+    lists.iter().any(|list| list.split(' ').any(|one| one == word))
+}
 
 /// Reports a number of this process among several that no launcher's variables explain.
 pub(super) fn finding(environment: &Environment, by_itself: &str) -> Option<Finding> {
@@ -144,23 +88,22 @@ impl<'a> Number<'a> {
         let is_end =
             |end: &str| name.strip_suffix(end).is_some_and(|p| p.is_empty() || p.ends_with('_'));
         // The longest end is the most exact one.
-        let ends = NUMBERS.iter().filter(|(end, _)| is_end(end));
-        let &(end, is_sign) = ends.max_by_key(|(end, _)| end.len())?;
+        let ends = SIGNS.split(' ').chain(NUMBERS.split(' ')).filter(|end| is_end(end));
+        let end = ends.max_by_key(|end| end.len())?;
         let words = format!("_{name}_");
-        let is_shard = || INDEPENDENT.iter().any(|word| words.contains(&format!("_{word}_")));
+        let is_shard = || INDEPENDENT.split(' ').any(|word| words.contains(&format!("_{word}_")));
         // What a launcher reads is explained elsewhere, or is set outside of jobs too.
         if VARIABLES.contains(name) || is_shard() {
             return None;
         }
-        Some(Number { name, value, is_sign: is_sign && name.len() > end.len() })
+        Some(Number { name, value, is_sign: is_in(&[SIGNS], end) && name.len() > end.len() })
     }
 
     /// Returns a variable of the same prefix that holds a size above 1, or a list of several hosts.
     fn size(&self, environment: &'a Environment) -> Option<&'a str> {
         // The words that describe the number are not the launcher's.
-        let is_part = |word: &&str| PARTS.contains(word) || ENDS.contains(word);
-        let words: usize =
-            self.name.rsplit('_').take_while(is_part).map(|word| word.len() + 1).sum();
+        let words = self.name.rsplit('_').take_while(|word| is_in(&[PARTS, ENDS], word));
+        let words: usize = words.map(|word| word.len() + 1).sum();
         let prefix = &self.name[..self.name.len().saturating_sub(words)];
         let is_size = |&(name, value): &(&'a str, &str)| {
             let rest = match prefix {
@@ -176,16 +119,15 @@ impl<'a> Number<'a> {
 /// Returns whether the rest of a name, without its prefix, is a size's, and the value one of
 /// several processes of which one has the number `index`.
 fn is_several(rest: &str, value: &str, index: u32) -> bool {
-    let has = |words: &[&str], word: &str| words.contains(&word);
     let last = rest.rsplit('_').next().unwrap_or_default();
-    if has(MEMBERS, last) || has(LISTS, last) {
+    if is_in(&[MEMBERS, LISTS], last) {
         let mut members = value.split([',', ';', ' ', '\n']).filter(|member| !member.is_empty());
         if members.next().is_some() && members.next().is_some() {
             return true;
         }
     }
-    let is_size = rest.split('_').any(|word| has(SIZES, word)) || has(MEMBERS, last);
-    let is_known = |word| [SIZES, MEMBERS, PARTS].iter().any(|words| has(words, word));
+    let is_size = rest.split('_').any(|word| is_in(&[SIZES], word)) || is_in(&[MEMBERS], last);
+    let is_known = |word| is_in(&[SIZES, MEMBERS, PARTS], word);
     // Some count from 1.
     let fits = |size: u32| size > 1 && index <= size;
     is_size && rest.split('_').all(is_known) && plain_number(value).is_some_and(fits)

@@ -93,7 +93,12 @@ pub(super) enum Unknown {
 
 fn own(info: &ClusterInfo) -> Result<&OwnAddr, Unknown> {
     let why = || Unknown::Because("this host was not asked for its own address".to_owned());
-    info.known_own_addr().ok_or_else(why)?.as_ref().map_err(|error| Unknown::Error(error.clone()))
+    info.surroundings
+        .own_addr
+        .as_ref()
+        .ok_or_else(why)?
+        .as_ref()
+        .map_err(|error| Unknown::Error(error.clone()))
 }
 
 fn own_addr(info: &ClusterInfo) -> Result<Value, Unknown> {
