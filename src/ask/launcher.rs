@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use mpienv_core::seam::{ASK, Answer, MpiFamily, PMIX_RANK, Server, refused};
+use mpienv_core::seam::{ASK, MpiFamily, PMIX_RANK, Server, refused};
 use mpienv_core::{
     ClusterInfo, ClusterInfoBuilder, Environment, Error, Launcher, Reason, host_name,
 };
@@ -88,7 +88,9 @@ pub fn ask_if_needed(
         let kept = connection(&info, &link).and_then(keep).and_then(|()| link.mark_kept());
         kept.map_err(|error| no_answer(&info, &PmiError::NotKept(error)))?;
     }
-    let answer = ask_over(&info, &mut link, patience)?;
+    let (rank, size) = (info.rank().index(), info.world_size());
+    let question = Question { rank, size, host: host_name(), patience };
+    let answer = question.ask(&mut link).map_err(|error| no_answer(&info, &error))?;
     if needs_goodbye(&info, &link) {
         link.finalize().map_err(|error| no_answer(&info, &error))?;
     }
@@ -188,25 +190,6 @@ fn is_served_pmi(info: &ClusterInfo) -> bool {
 /// goodbye, and no other process will. Flux does not care.
 fn needs_goodbye(info: &ClusterInfo, link: &Link) -> bool {
     info.launcher().mpi_family() == MpiFamily::Mpich && !link.is_kept()
-}
-
-fn ask_over(info: &ClusterInfo, link: &mut Link, patience: Duration) -> Result<Answer, Error> {
-    let (rank, size) = (info.rank().index(), info.world_size());
-    let question = Question { rank, size, host: host_name(), patience };
-    let said = question.ask(link).map_err(|error| no_answer(info, &error))?;
-    let nodes = said.nodes.as_ref();
-    Ok(Answer {
-        server: Server::Pmi,
-        rank: None,
-        size: None,
-        host: said.host,
-        secret: said.secret,
-        node_rank: nodes.map(|nodes| nodes.rank),
-        node_count: nodes.map(|nodes| nodes.count),
-        local_rank: nodes.map(|nodes| nodes.local_rank),
-        local_size: nodes.map(|nodes| nodes.local_size),
-        hosts: None,
-    })
 }
 
 fn connection(info: &ClusterInfo, link: &Link) -> io::Result<Connection> {

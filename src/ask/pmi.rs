@@ -18,8 +18,7 @@ mod question;
 use std::io;
 
 pub use link::{Link, inherited};
-pub use nodes::Nodes;
-pub use question::{Answer, Question};
+pub use question::Question;
 
 /// The first word of what rank 0 stores, which changes with its form.
 const FORM: &str = "mpienv1";

@@ -10,7 +10,7 @@
 mod library;
 mod relay;
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 use std::ffi::OsString;
 use std::io;
 use std::net::TcpStream;
@@ -212,18 +212,11 @@ fn read(client: &Client) -> Result<Answer, PmixError> {
     let size = client.number(RANK_WILDCARD, c"pmix.job.size");
     let nodes = size.and_then(|size| nodes(client, size));
     Ok(Answer {
-        server: seam::Server::Pmix,
         rank: Some(rank),
         size,
         host: Some(host.parse().map_err(|error| PmixError::NotAHost { host, error })?),
-        secret: None,
-        // Not `pmix.nodeid`, in which Open MPI counts mpirun's node even if it holds no rank.
-        node_rank: nodes.as_ref().map(|nodes| nodes.own),
-        // Not `pmix.num.nodes`: for two nodes, Open MPI 5 reports 4 on every node except mpirun's.
-        node_count: nodes.as_ref().and_then(|nodes| u32::try_from(nodes.hosts.len()).ok()),
         local_rank: client.number(rank, c"pmix.lrank"),
-        local_size: nodes.as_ref().map(|nodes| nodes.local_size),
-        hosts: nodes.map(|nodes| nodes.hosts),
+        ..nodes.unwrap_or(Answer::of(seam::Server::Pmix))
     })
 }
 
@@ -253,35 +246,25 @@ fn candidates(environment: &Environment) -> Vec<OsString> {
 }
 
 /// Determines the nodes from the hosts of all ranks. Returns `None` if one of the hosts is unknown.
-fn nodes(client: &Client, job_size: u32) -> Option<Nodes> {
-    let mut numbers: HashMap<String, u32> = HashMap::new();
-    let mut hosts = Vec::new();
-    let mut sizes: Vec<u32> = Vec::new();
-    let mut own = None;
-    for rank in 0..job_size {
-        let Ok(Got::Text(host)) = client.get(rank, c"pmix.hname") else {
-            return None;
-        };
-        let next = u32::try_from(hosts.len()).ok()?;
-        let number = *numbers.entry(host.clone()).or_insert(next);
-        if number == next {
-            hosts.push(host);
-            sizes.push(0);
-        }
-        *sizes.get_mut(number as usize)? += 1;
-        if rank == client.rank() {
-            own = Some(number);
-        }
-    }
-    let own = own?;
-    Some(Nodes { own, local_size: *sizes.get(own as usize)?, hosts })
-}
-
-/// The number of this node, the number of ranks on it, and the hosts of all nodes.
-struct Nodes {
-    own: u32,
-    local_size: u32,
-    hosts: Vec<String>,
+fn nodes(client: &Client, job_size: u32) -> Option<Answer> {
+    let host = |rank| match client.get(rank, c"pmix.hname") {
+        Ok(Got::Text(host)) => Some(host),
+        _ => None,
+    };
+    let ranks: Vec<String> = (0..job_size).map(host).collect::<Option<_>>()?;
+    let own = ranks.get(client.rank() as usize)?;
+    let mut seen = HashSet::new();
+    let hosts: Vec<_> = ranks.iter().filter(|host| seen.insert(*host)).cloned().collect();
+    let known = |number: usize| u32::try_from(number).ok();
+    Some(Answer {
+        // Not `pmix.nodeid`, in which Open MPI counts mpirun's node even if it holds no rank.
+        node_rank: known(hosts.iter().position(|host| host == own)?),
+        // Not `pmix.num.nodes`: for two nodes, Open MPI 5 reports 4 on every node except mpirun's.
+        node_count: known(hosts.len()),
+        local_size: known(ranks.iter().filter(|host| *host == own).count()),
+        hosts: Some(hosts),
+        ..Answer::of(seam::Server::Pmix)
+    })
 }
 
 #[cfg(test)]

@@ -16,7 +16,8 @@ use crate::support::pmi::{ANSWERS, ANSWERS_OF_FLUX, Server, heard, question};
 use crate::support::python::from_python;
 use crate::support::timeout::PATIENT;
 use crate::support::tool::{clean, is_there};
-use mpienv_ask::seam::{Answer, Link};
+use mpienv_ask::seam::Link;
+use mpienv_core::seam::Answer;
 use proptest::prelude::*;
 use serde_json::Value;
 
@@ -45,7 +46,7 @@ fn all_ranks_that_ask_learn_rank_0s_host_their_nodes_and_one_secret_as_often_as_
             for (rank, answer) in answers.iter().enumerate() {
                 assert_eq!(answer.host.as_ref().unwrap().to_string(), "node0");
                 assert_eq!(answer.secret, answers[0].secret);
-                let node = answer.nodes.as_ref().map(|nodes| (nodes.rank as usize, nodes.count));
+                let node = answer.node_rank.map(|node| node as usize).zip(answer.node_count);
                 let is_known = mapping.is_some_and(|mapping| mapping.starts_with("(vector"));
                 assert_eq!(node, is_known.then_some((rank / 2, 2)), "{mapping:?}");
             }
@@ -54,13 +55,13 @@ fn all_ranks_that_ask_learn_rank_0s_host_their_nodes_and_one_secret_as_often_as_
         }
     }
     for answer in asked(&Server::new(4, Some("(vector,(0,2,2))")).like_flux(), 4) {
-        assert_eq!((&*answer.host.unwrap().to_string(), answer.nodes.unwrap().count), ("node0", 2));
+        assert_eq!((&*answer.host.unwrap().to_string(), answer.node_count), ("node0", Some(2)));
     }
     // No rank has to wait where the mapping shows one node.
     let alone = question(1, 2, SLACK)
         .ask(&mut Link::of(Server::new(2, Some("(vector,(0,1,2))")).connect().into()));
     let alone = alone.unwrap();
-    assert_eq!((alone.host, alone.nodes.unwrap().local_rank), (None, 1));
+    assert_eq!((alone.host, alone.local_rank), (None, Some(1)));
 }
 
 #[test]

@@ -7,7 +7,8 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use mpienv_ask::seam::{Answer, Link, PmiError, Question};
+use mpienv_ask::seam::{Link, PmiError, Question};
+use mpienv_core::seam::Answer;
 
 /// What all ranks of a job share.
 #[derive(Default)]

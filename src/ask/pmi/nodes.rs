@@ -10,7 +10,7 @@ const MOST_RANKS: u32 = 1 << 24;
 
 /// Where one rank is among the nodes that hold ranks.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Nodes {
+pub(super) struct Nodes {
     /// The number of the rank's node, in the order in which ranks first use the nodes: rank 0's
     /// node is 0.
     pub rank: u32,

@@ -8,6 +8,7 @@ use super::link::Link;
 use super::nodes::Nodes;
 use super::{FORM, PmiError, link};
 use mpienv_core::Host;
+use mpienv_core::seam::{Answer, Server};
 
 /// Separates a value's words: PMI allows no blanks, and launchers' own values have it too.
 const BETWEEN: char = '#';
@@ -29,36 +30,27 @@ pub struct Question {
     pub patience: Duration,
 }
 
-/// What the launcher knows.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Answer {
-    /// Rank 0's host, by the name that it has for itself. `None` if all ranks are on one node.
-    pub host: Option<Host>,
-    /// Random text that only the ranks of this job know.
-    pub secret: Option<String>,
-    /// This process's node, if the launcher provides the nodes of all ranks.
-    pub nodes: Option<Nodes>,
-}
-
-/// Does not print the secret, because debug output goes to logs.
-impl std::fmt::Debug for Answer {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Answer { host, nodes, .. } = self;
-        f.debug_struct("Answer").field("host", host).field("nodes", nodes).finish_non_exhaustive()
-    }
-}
-
 impl Question {
-    /// Asks over a connection.
+    /// Asks over a connection: for rank 0's host, by the name that it has for itself, a secret, and
+    /// this process's node, if the launcher provides the nodes of all ranks. On one node, only for
+    /// the latter.
     ///
     /// # Errors
     /// Returns an error if the server does not answer, or if not all ranks ask.
     pub fn ask(&self, link: &mut Link) -> Result<Answer, PmiError> {
         let mut store = Store::open(link)?;
         let number = store.asked_before()?;
-        let nodes = store.nodes(self)?;
-        if nodes.as_ref().is_some_and(|nodes| nodes.count == 1) {
-            return Ok(Answer { host: None, secret: None, nodes });
+        let mapping = store.get("PMI_process_mapping")?;
+        let nodes = mapping.and_then(|mapping| Nodes::of(self.rank, self.size, &mapping));
+        let answer = Answer {
+            node_rank: nodes.as_ref().map(|nodes| nodes.rank),
+            node_count: nodes.as_ref().map(|nodes| nodes.count),
+            local_rank: nodes.as_ref().map(|nodes| nodes.local_rank),
+            local_size: nodes.as_ref().map(|nodes| nodes.local_size),
+            ..Answer::of(Server::Pmi)
+        };
+        if answer.node_count == Some(1) {
+            return Ok(answer);
         }
         let key = key(number);
         // No rank may find this question's key while it still counts the earlier ones.
@@ -68,7 +60,7 @@ impl Question {
         }
         store.barrier(self)?;
         let (host, secret) = store.read(&key)?;
-        Ok(Answer { host: Some(host), secret, nodes })
+        Ok(Answer { host: Some(host), secret, ..answer })
     }
 
     /// Returns what rank 0 stores. The host is empty if the others could not use it: they wait, and
@@ -131,12 +123,6 @@ impl Store<'_> {
         let what = "the list of questions of this job";
         let most = MOST_QUESTIONS as usize;
         Err(PmiError::NoRoom { what, length: most, most })
-    }
-
-    /// Returns this process's node, if the launcher lists the nodes of all ranks.
-    fn nodes(&mut self, Question { rank, size, .. }: &Question) -> Result<Option<Nodes>, PmiError> {
-        let mapping = self.get("PMI_process_mapping")?;
-        Ok(mapping.and_then(|mapping| Nodes::of(*rank, *size, &mapping)))
     }
 
     fn get(&mut self, key: &str) -> Result<Option<String>, PmiError> {

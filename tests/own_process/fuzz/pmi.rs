@@ -42,11 +42,11 @@ fn any_answer_of_a_launcher_gives_a_host_or_an_error() {
     fuzz("pmi", &seeds, words, |bytes| {
         match heard(bytes) {
             Ok(answer) => {
-                let is_on_one = answer.nodes.as_ref().is_some_and(|nodes| nodes.count == 1);
-                prop_assert_eq!(answer.host.is_none(), is_on_one);
-                if let Some(nodes) = &answer.nodes {
-                    prop_assert!(nodes.rank < nodes.count && nodes.local_rank < nodes.local_size);
-                    prop_assert!(nodes.count <= 2 && nodes.local_size <= 2);
+                prop_assert_eq!(answer.host.is_none(), answer.node_count == Some(1));
+                let ranks = [answer.node_rank, answer.local_rank];
+                for (rank, count) in ranks.into_iter().zip([answer.node_count, answer.local_size]) {
+                    prop_assert_eq!(rank.is_some(), count.is_some());
+                    prop_assert!(rank.is_none() || rank < count && count <= Some(2));
                 }
                 prop_assert!(answer.secret.is_none_or(|secret| secret.len() == 64));
             }
