@@ -19,7 +19,7 @@ use std::sync::{Mutex, PoisonError, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use library::{Client, Got, RANK_WILDCARD};
+use library::{Client, Got, RANK_WILDCARD, UINT32};
 use relay::{Relay, Server};
 
 use mpienv_core::seam::{self, Answer, PMIX_NAMESPACE as NAMESPACE, PMIX_RANK as RANK};
@@ -204,9 +204,10 @@ fn read(client: &Client) -> Result<Answer, PmixError> {
     // As the launcher names it: a host name, or the address from the host list.
     let host = match client.get(0, c"pmix.hname") {
         Ok(Got::Text(host)) => host,
-        Ok(other) => return Err(PmixError::NotText { kind: other.kind() }),
+        Ok(Got::Number(_)) => return Err(PmixError::NotText { kind: UINT32 }),
+        Ok(Got::Other(kind)) => return Err(PmixError::NotText { kind }),
         Err(status) => {
-            return Err(client.failed("PMIx_Get of rank 0's pmix.hname", status));
+            return Err(client.pmix.failed("PMIx_Get of rank 0's pmix.hname", status));
         }
     };
     let size = client.number(RANK_WILDCARD, c"pmix.job.size");

@@ -42,7 +42,7 @@ pub(super) const RANK_WILDCARD: u32 = u32::MAX - 1;
 const BOOL: u16 = 1;
 const STRING: u16 = 3;
 const UINT16: u16 = 13;
-const UINT32: u16 = 14;
+pub(super) const UINT32: u16 = 14;
 const PROC_RANK: u16 = 40;
 
 /// `pmix_proc_t`.
@@ -108,7 +108,7 @@ pub(super) struct Pmix {
 
 /// This process as a client of the server, until this is dropped.
 pub(super) struct Client {
-    pmix: Pmix,
+    pub(super) pmix: Pmix,
     own: Proc,
 }
 
@@ -128,7 +128,8 @@ impl Pmix {
         }
     }
 
-    fn failed(&self, call: &'static str, status: c_int) -> PmixError {
+    /// Returns the error for a call that has failed.
+    pub(super) fn failed(&self, call: &'static str, status: c_int) -> PmixError {
         // SAFETY: the function takes any number, and returns a constant text or null.
         let meaning = unsafe { (self.error_string)(status) };
         // SAFETY: a text of libpmix is terminated, and the library stays loaded.
@@ -162,23 +163,7 @@ pub(super) enum Got {
     Other(u16),
 }
 
-impl Got {
-    /// The value's type, a number of the PMIx standard.
-    pub(super) fn kind(&self) -> u16 {
-        match self {
-            Got::Text(_) => STRING,
-            Got::Number(_) => UINT32,
-            Got::Other(kind) => *kind,
-        }
-    }
-}
-
 impl Client {
-    /// Returns the error for a call that has failed.
-    pub(super) fn failed(&self, call: &'static str, status: c_int) -> PmixError {
-        self.pmix.failed(call, status)
-    }
-
     /// Connects to the server that the launcher's variables name, or else to the one at `uri`, as
     /// [`Relay::uri`](super::Relay::uri) writes it.
     pub(super) fn connect(pmix: Pmix, uri: Option<&str>) -> Result<Client, PmixError> {
@@ -202,7 +187,7 @@ impl Client {
     pub(super) fn get(&self, rank: u32, key: &CStr) -> Result<Got, c_int> {
         let proc = Proc { rank, ..self.own };
         // Without this, the server may wait forever for a value that no process provides.
-        let optional = Info::flag(c"pmix.optional");
+        let optional = Info::new(c"pmix.optional", BOOL, Data { flag: true });
         let mut value: *mut Value = ptr::null_mut();
         // SAFETY: all four point to structures that outlive the call, and one `pmix_info_t` is
         // announced.
@@ -252,11 +237,6 @@ impl Drop for Client {
 }
 
 impl Info {
-    /// Creates a directive that is on.
-    fn flag(key: &CStr) -> Info {
-        Info::new(key, BOOL, Data { flag: true })
-    }
-
     /// Creates a directive with a value of this type.
     fn new(key: &CStr, kind: u16, data: Data) -> Info {
         let mut info = Info { key: [0; 512], flags: 0, value: Value { kind, data } };
