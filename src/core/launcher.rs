@@ -230,7 +230,7 @@ impl Launcher {
     /// ```
     #[must_use]
     pub fn starts_mpi(self, environment: &Environment) -> bool {
-        match self.spec().mpi {
+        match self.spec().advice.mpi {
             MpiFamily::None => false,
             MpiFamily::Pmi | MpiFamily::PmiOrPmix => {
                 ["PMIX_RANK", "PMI_RANK"].into_iter().any(|name| environment.get(name).is_some())

@@ -103,7 +103,7 @@ impl Launcher {
     }
 
     pub fn mpi_family(self) -> MpiFamily {
-        self.spec().mpi
+        self.spec().advice.mpi
     }
 
     pub fn starts(self) -> Starts {

@@ -11,7 +11,6 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     read,
     starts: Starts::One,
     advice: Advice { start: "start the process by itself", ..Advice::PLAIN },
-    mpi: MpiFamily::None,
     nested: Nested::PLAIN,
     samples: &[Sample::of(|_, _| {})],
 };

@@ -37,7 +37,6 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
         one_per_node: "one device of each server in the rank table",
         ..Advice::PLAIN
     },
-    mpi: MpiFamily::None,
     nested: Nested::PLAIN,
     // A table is a file, which a simulated job has not.
     samples: &[Sample::of(|process, vars| {

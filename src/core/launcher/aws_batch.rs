@@ -24,7 +24,6 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     read,
     starts: Starts::OnePerNode,
     advice: Advice { start: "start the process as a multi-node parallel job", ..Advice::PLAIN },
-    mpi: MpiFamily::None,
     nested: Nested::PLAIN,
     samples: &[Sample::of(|process, vars| {
         vars.set_all([INDEX, NODES], [process.node, process.nodes]);

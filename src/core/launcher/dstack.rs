@@ -24,7 +24,6 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     read,
     starts: Starts::OnePerNode,
     advice: Advice { start: "start the process in a task's commands", ..Advice::PLAIN },
-    mpi: MpiFamily::None,
     nested: Nested { outside: &[GPUS, RUN], ..Nested::PLAIN },
     samples: &[Sample::of(set)],
 };

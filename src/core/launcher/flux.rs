@@ -32,8 +32,8 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
         give_master: "`MASTER_ADDR=$(flux job taskmap --hostname=0 $FLUX_JOB_ID)` in each task",
         unbind: Some("flux run -o cpu-affinity=off"),
         devices: Some("flux run -g 1"),
+        mpi: MpiFamily::Pmi,
     },
-    mpi: MpiFamily::Pmi,
     nested: Nested { local: &[LOCAL_RANK], ..Nested::PLAIN },
     samples: &[Sample::of(|process, vars| {
         let Process { rank, size, local_rank, nodes, .. } = *process;

@@ -32,7 +32,6 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
         give_master: "MASTER_ADDR=HOST, where HOST has task 0",
         ..Advice::PLAIN
     },
-    mpi: MpiFamily::None,
     // The tasks of a job array have the first two.
     nested: Nested { outside: &[INDEX, COUNT], ..Nested::PLAIN },
     samples: &[Sample::of(|process, vars| {

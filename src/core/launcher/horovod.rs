@@ -30,7 +30,6 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
         one_per_node: "`horovodrun -H node0:1,node1:1`",
         ..Advice::PLAIN
     },
-    mpi: MpiFamily::None,
     nested: Nested { local: &[LOCAL_RANK, LOCAL_SIZE], ..Nested::PLAIN },
     samples: &[Sample::of(|process, vars| {
         let has_it = |node: &u32| {

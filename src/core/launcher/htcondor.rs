@@ -29,7 +29,6 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
         give_master: "MASTER_ADDR=HOST, which process 0 can pass on with `condor_chirp set_job_attr`",
         ..Advice::PLAIN
     },
-    mpi: MpiFamily::None,
     nested: Nested::PLAIN,
     samples: &[Sample::of(|process, vars| {
         vars.set_all([RANK, SIZE], [process.rank, process.size]);

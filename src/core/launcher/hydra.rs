@@ -39,9 +39,9 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
         }),
         one_per_node: "`mpiexec -ppn 1`",
         unbind: Some("mpiexec -bind-to none (Intel MPI: I_MPI_PIN=off)"),
+        mpi: MpiFamily::Mpich,
         ..Advice::PLAIN
     },
-    mpi: MpiFamily::Mpich,
     nested: Nested {
         local: &[LOCAL_RANK, LOCAL_SIZE],
         identity: Some((UUID, &[NODE_ID])),

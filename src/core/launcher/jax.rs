@@ -25,7 +25,6 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
         give_master: "JAX_COORDINATOR_ADDRESS=HOST:PORT",
         ..Advice::PLAIN
     },
-    mpi: MpiFamily::None,
     // Under other launchers, users set the address alone.
     nested: Nested { outside: &[COORDINATOR], ..Nested::PLAIN },
     samples: &[Sample::of(|process, vars| {

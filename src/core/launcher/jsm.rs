@@ -28,9 +28,9 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
         programs: Some(Programs { names: "jsrun", verbs: "", options: "-n 2" }),
         one_per_node: "`jsrun --rs_per_host 1 --tasks_per_rs 1`",
         unbind: Some("jsrun --bind none"),
+        mpi: MpiFamily::Spectrum,
         ..Advice::PLAIN
     },
-    mpi: MpiFamily::Spectrum,
     nested: Nested { local: &[LOCAL_RANK, LOCAL_SIZE], outside: &[HOSTS, JOB_ID], ..Nested::PLAIN },
     samples: &[Sample::of(|process, vars| {
         vars.set_all([RANK, SIZE, LOCAL_RANK, LOCAL_SIZE], process.place());

@@ -51,7 +51,6 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
                       `subdomain: SERVICE`",
         ..Advice::PLAIN
     },
-    mpi: MpiFamily::None,
     // Users set these for torchrun.
     nested: Nested { outside: &[COUNT, MASTER_ADDR, MASTER_PORT, PER_NODE], ..Nested::PLAIN },
     samples: &[Sample::of(|process, vars| {

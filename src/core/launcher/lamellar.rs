@@ -25,7 +25,6 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     read,
     starts: Starts::OneNode,
     advice: Advice { start: "set Lamellar's variables together", ..Advice::PLAIN },
-    mpi: MpiFamily::None,
     // Users select the backend for every program.
     nested: Nested { outside: &[BACKEND, JOB], ..Nested::PLAIN },
     samples: &[Sample::of(|process, vars| {

@@ -21,7 +21,6 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     read,
     starts: Starts::OnePerNode,
     advice: Advice { start: "start the process in a pod of a LeaderWorkerSet", ..Advice::PLAIN },
-    mpi: MpiFamily::None,
     nested: Nested::PLAIN,
     samples: &[Sample::of(|process, vars| {
         vars.set(LEADER, format!("vllm-{}.vllm.default", process.job));

@@ -25,7 +25,6 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     read,
     starts: Starts::OnePerNode,
     advice: Advice { start: "start the process in a batch job's worker", ..Advice::PLAIN },
-    mpi: MpiFamily::None,
     // Endpoints and development pods also have these variables.
     nested: Nested { outside: &[PREFIX, SUBDOMAIN, GPUS], ..Nested::PLAIN },
     samples: &[Sample::of(|process, vars| {

@@ -38,7 +38,6 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     read,
     starts: Starts::OnePerNode,
     advice: Advice { start: "set mistral.rs's variables together on each node", ..Advice::PLAIN },
-    mpi: MpiFamily::None,
     // The numbers of GPUs are the same in a job of one node.
     nested: Nested { outside: &[GLOBAL, LOCAL, HEAD_PORT, RING], ..Nested::PLAIN },
     samples: &[Sample::of(|process, vars| {

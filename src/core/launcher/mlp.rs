@@ -25,7 +25,6 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     read,
     starts: Starts::OnePerNode,
     advice: Advice { start: "start the process in a worker of a custom task", ..Advice::PLAIN },
-    mpi: MpiFamily::None,
     nested: Nested { outside: &[ROLE, PORT, GPUS, TASK], ..Nested::PLAIN },
     samples: &[Sample::of(|process, vars| {
         vars.set_all([INDEX, WORKERS], [process.node, process.nodes]);

@@ -34,7 +34,6 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
         one_per_node: "`mlx.launch` with each host once",
         ..Advice::PLAIN
     },
-    mpi: MpiFamily::None,
     // Users select the backend by these.
     nested: Nested { outside: &[DEVICES, COORDINATOR, HOST, PORT], ..Nested::PLAIN },
     samples: &[Sample::of(|process, vars| {

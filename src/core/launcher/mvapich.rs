@@ -45,9 +45,9 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
         programs: Some(Programs { names: "mpirun_rsh", verbs: "", options: "-np 2" }),
         one_per_node: "`mpirun_rsh` with each host once, or `mpiexec -ppn 1`",
         unbind: Some("MV2_ENABLE_AFFINITY=0"),
+        mpi: MpiFamily::Mpich,
         ..Advice::PLAIN
     },
-    mpi: MpiFamily::Mpich,
     nested: Nested {
         local: &[LOCAL_RANK, LOCAL_SIZE, MVP_LOCAL_RANK],
         starters: &["hydra_pmi_proxy", "mpispawn"],

@@ -52,9 +52,9 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
         // mpirun passes the caller's variables to other hosts only with -x.
         give_master: "`mpirun -x MASTER_ADDR=HOST`",
         unbind: Some("mpirun --bind-to none"),
+        mpi: MpiFamily::OpenMpi,
         ..Advice::PLAIN
     },
-    mpi: MpiFamily::OpenMpi,
     nested: Nested {
         local: &[LOCAL_RANK, LOCAL_SIZE],
         identity: Some((HNP_URI, &[NUM_NODES, LOCAL_DAEMON_URI])),
@@ -97,7 +97,8 @@ fn set(process: &Process<'_>, vars: &mut Setter) {
 
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     let mut vars: OpenMpiVars = marker.read(environment)?;
-    if vars.namespace.as_deref().is_some_and(is_of_version_5) {
+    // A namespace of version 5 has PRRTE's form `prterun-HOST-1234@1`. Version 4 uses numbers.
+    if vars.namespace.as_deref().is_some_and(|namespace| namespace.contains('@')) {
         // Version 5 sets none of these. They belong to an outer job, or another program is meant to
         // read them.
         (vars.num_nodes, vars.hnp_uri) = (None, None);
@@ -136,12 +137,6 @@ pub(crate) fn is_of_remote_daemon(environment: &Environment) -> bool {
     let daemons =
         servers.filter_map(|name| environment.text(name)?.split_once(';')?.0.rsplit_once('.'));
     daemons.map(|(_, number)| number).any(|number| number != "0")
-}
-
-/// Returns whether a namespace is version 5's, which has PRRTE's form `prterun-HOST-1234@1`.
-/// Version 4 uses numbers.
-fn is_of_version_5(namespace: &str) -> bool {
-    namespace.contains('@')
 }
 
 /// Returns whether `nodes` nodes can hold `size` ranks, with `local_size` here and at least one on

@@ -41,7 +41,6 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
         one_per_node: "`python -m paddle.distributed.launch --nproc_per_node 1`",
         ..Advice::PLAIN
     },
-    mpi: MpiFamily::None,
     nested: Nested { local: &[LOCAL_RANK, LOCAL_SIZE], outside: &[ROLE], ..Nested::PLAIN },
     samples: &[Sample::of(|process, vars| {
         let endpoint = |node: u32, local_rank: u32| {

@@ -28,9 +28,9 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
         programs: Some(Programs { names: "mpiexec aprun", verbs: "", options: "-n 2" }),
         one_per_node: "`mpiexec --ppn 1`",
         unbind: Some("mpiexec --cpu-bind none"),
+        mpi: MpiFamily::CrayMpich,
         ..Advice::PLAIN
     },
-    mpi: MpiFamily::CrayMpich,
     nested: Nested { local: &[LOCAL_RANK, LOCAL_SIZE], ..Nested::PLAIN },
     samples: &[Sample::of(|process, vars| {
         let Process { rank, size, local_rank, local_size, node, .. } = *process;

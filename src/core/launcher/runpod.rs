@@ -34,7 +34,6 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     read,
     starts: Starts::OnePerNode,
     advice: Advice { start: "start the process in a pod of an Instant Cluster", ..Advice::PLAIN },
-    mpi: MpiFamily::None,
     nested: Nested { may_inherit: &[], outside: &[POD], ..Nested::PLAIN },
     samples: &[Sample::of(|process, vars| {
         vars.set_all([NODE_RANK, NODES], [process.node, process.nodes]);

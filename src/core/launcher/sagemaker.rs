@@ -24,7 +24,6 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     read,
     starts: Starts::OnePerNode,
     advice: Advice { start: "start the process as SageMaker's entry point", ..Advice::PLAIN },
-    mpi: MpiFamily::None,
     nested: Nested { outside: &[GPUS], ..Nested::PLAIN },
     samples: &[Sample::of(|process, vars| {
         let hosts: Vec<_> = (1..=process.nodes).map(|host| format!("\"algo-{host}\"")).collect();

@@ -34,7 +34,6 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     read,
     starts: Starts::OnePerNode,
     advice: Advice { start: "start the process in a task's run commands", ..Advice::PLAIN },
-    mpi: MpiFamily::None,
     nested: Nested { outside: &[GPUS, TASK], ..Nested::PLAIN },
     samples: &[Sample::of(set)],
 };

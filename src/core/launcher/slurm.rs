@@ -50,9 +50,9 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
         one_per_node: "`srun --ntasks-per-node=1`",
         unbind: Some("srun --cpu-bind=none or more --cpus-per-task"),
         devices: Some("srun --gpus-per-task=1"),
+        mpi: MpiFamily::PmiOrPmix,
         ..Advice::PLAIN
     },
-    mpi: MpiFamily::PmiOrPmix,
     nested: Nested {
         local: &[LOCAL_RANK, RANKS_HERE],
         also_sets: &["PMIX_NAMESPACE", "PMI_ID"],

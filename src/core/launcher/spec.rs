@@ -24,7 +24,6 @@ pub(crate) struct LauncherSpec {
     pub read: fn(&Environment, Marker) -> Result<Placement, Error>,
     pub starts: Starts,
     pub advice: Advice,
-    pub mpi: MpiFamily,
     pub nested: Nested,
     /// A sample job of each version that sets different variables.
     pub samples: &'static [Sample],
@@ -33,7 +32,7 @@ pub(crate) struct LauncherSpec {
 /// Returns the variable that identifies a launcher, if it is set.
 pub(crate) type MarkerOf = fn(&Environment) -> Option<&'static str>;
 
-/// What remedies say about a launcher's command.
+/// What a launcher's command starts, and what remedies say about it.
 #[derive(Debug)]
 pub struct Advice {
     /// How to start a process.
@@ -49,6 +48,8 @@ pub struct Advice {
     /// How to start processes that each see a device; `None` if the launcher does not assign
     /// devices.
     pub devices: Option<&'static str>,
+    /// The MPI whose programs it starts.
+    pub mpi: MpiFamily,
 }
 
 impl Advice {
@@ -60,6 +61,7 @@ impl Advice {
         give_master: "MASTER_ADDR=HOST",
         unbind: None,
         devices: None,
+        mpi: MpiFamily::None,
     };
 }
 
@@ -197,7 +199,9 @@ impl Marker {
 
     /// Returns the error for a variable that is missing although the marker is set.
     pub(crate) fn missing(self, environment: &Environment, name: &str) -> Error {
-        self.unreadable(environment, ReadError::Missing { name: name.to_owned() })
+        let start = self.launcher.spec().advice.start;
+        let remedy = format!("{start}, or unset {}", self.variable);
+        self.missing_with(environment, name.to_owned(), remedy)
     }
 
     /// Returns the same error with its own remedy.
@@ -219,20 +223,19 @@ impl Marker {
     }
 
     fn unreadable(self, environment: &Environment, error: ReadError) -> Error {
-        let Marker { launcher, variable } = self;
-        let start = launcher.spec().advice.start;
+        let launcher = self.launcher;
         match error {
-            ReadError::Missing { name } => {
-                let remedy = format!("{start}, or unset {variable}");
-                self.missing_with(environment, name, remedy)
-            }
+            ReadError::Missing { name } => self.missing(environment, &name),
             ReadError::NotUnicode { name, value } => {
                 launcher.refuse(Reason::NotUnicode, &name, value)
             }
             ReadError::Invalid { name, value, .. } => {
                 launcher.refuse(Reason::NotANumber, &name, value)
             }
-            ReadError::Other(text) => Error::new(Reason::Malformed(text), start).by(launcher),
+            ReadError::Other(text) => {
+                let start = launcher.spec().advice.start;
+                Error::new(Reason::Malformed(text), start).by(launcher)
+            }
         }
     }
 

@@ -22,7 +22,6 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     read,
     starts: Starts::OneNode,
     advice: Advice { start: "start the process with submitit's local executor", ..Advice::PLAIN },
-    mpi: MpiFamily::None,
     nested: Nested { local: &[LOCAL_RANK], ..Nested::PLAIN },
     samples: &[Sample::of(|process, vars| {
         let Process { rank, size, local_rank, .. } = *process;

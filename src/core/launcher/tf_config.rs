@@ -38,7 +38,6 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
         one_per_node: "one task of each host in TF_CONFIG",
         ..Advice::PLAIN
     },
-    mpi: MpiFamily::None,
     // A configuration of one process.
     nested: Nested { outside: &[CONFIG], ..Nested::PLAIN },
     samples: &[Sample::of(|process, vars| {

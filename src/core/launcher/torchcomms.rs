@@ -22,7 +22,6 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
         one_per_node: "RANK, WORLD_SIZE, LOCAL_RANK=0 and LOCAL_WORLD_SIZE=1 besides",
         ..Advice::PLAIN
     },
-    mpi: MpiFamily::None,
     nested: Nested::PLAIN,
     samples: &[Sample::of(|process, vars| {
         vars.set_all([RANK, SIZE], [process.rank, process.size])

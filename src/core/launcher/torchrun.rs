@@ -38,7 +38,6 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
         one_per_node: "`torchrun --nproc-per-node 1`, or omit torchrun",
         ..Advice::PLAIN
     },
-    mpi: MpiFamily::None,
     // Every worker has its own error file. If it is the outer worker's, something else has set
     // RANK.
     nested: Nested {

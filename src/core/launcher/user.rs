@@ -78,7 +78,6 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
         one_per_node: "set RANK to the node's number and WORLD_SIZE to the number of nodes, LOCAL_RANK=0, LOCAL_WORLD_SIZE=1",
         ..Advice::PLAIN
     },
-    mpi: MpiFamily::None,
     // Whatever sets RANK and WORLD_SIZE also sets the master, but not always the node's number.
     nested: Nested {
         may_inherit: &[NODE_RANK],

@@ -30,7 +30,6 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     read,
     starts: Starts::OnePerNode,
     advice: Advice { start: "start the process as a replica of a custom job", ..Advice::PLAIN },
-    mpi: MpiFamily::None,
     nested: Nested::PLAIN,
     samples: &[Sample::of(|process, vars| {
         // The first pool has one replica, the second all others.

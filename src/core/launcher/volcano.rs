@@ -41,7 +41,6 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
         start: "start the process in a pod of a job with the plugins env and svc",
         ..Advice::PLAIN
     },
-    mpi: MpiFamily::None,
     nested: Nested { outside: &[GPUS], ..Nested::PLAIN },
     samples: &[Sample::of(|process, vars| {
         let job = format!("train{}", process.job);
