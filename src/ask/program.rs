@@ -56,13 +56,11 @@ impl Helper {
             helper.child.stdout.as_ref().map(unblocked),
             helper.child.stderr.as_ref().map(unblocked),
         ];
-        match pipes.into_iter().flatten().collect::<io::Result<()>>() {
-            Ok(()) => Ok(helper),
-            Err(error) => {
-                helper.kill();
-                Err(error)
-            }
+        let unblocked = pipes.into_iter().flatten().collect::<io::Result<()>>();
+        if unblocked.is_err() {
+            helper.kill();
         }
+        unblocked.map(|()| helper)
     }
 
     /// Waits until the program has exited, and kills it and what it has started at the deadline.
@@ -73,10 +71,7 @@ impl Helper {
             self.read();
             match ended {
                 Ok(None) if Instant::now() < deadline => thread::sleep(PAUSE),
-                Ok(Some(status)) => {
-                    self.printed.status = Some(status);
-                    return self.printed;
-                }
+                Ok(Some(status)) => return Printed { status: Some(status), ..self.printed },
                 _ => {
                     self.kill();
                     return self.printed;

@@ -2,6 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
+use std::str::FromStr;
 use std::sync::Arc;
 
 use serde::de::DeserializeOwned;
@@ -221,6 +222,12 @@ impl Environment {
         }
         Ok(pairs)
     }
+}
+
+/// Parses a number that consists of digits only. The standard library's parsers take a plus sign
+/// too.
+pub fn digits<T: FromStr>(text: &str) -> Option<T> {
+    text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
 }
 
 /// A variable and its value.

@@ -219,14 +219,17 @@ reasons! {
 }
 
 impl Environment {
+    /// Returns the text of a variable that users or platforms set.
+    pub(crate) fn setting_text(&self, variable: &str) -> Result<Option<&str>, Error> {
+        self.get_str(variable).map_err(Error::reading_setting)
+    }
+
     /// Returns the value of a variable that users or platforms set.
     pub(crate) fn setting<T>(&self, variable: &'static str) -> Result<Option<Sourced<T>>, Error>
     where
         T: FromStr<Err: Into<Reason>>,
     {
-        let Some(text) = self.get_str(variable).map_err(Error::reading_setting)? else {
-            return Ok(None);
-        };
+        let Some(text) = self.setting_text(variable)? else { return Ok(None) };
         let value = text.parse().map_err(|error| Error::of_setting(error, variable, text))?;
         Ok(Some(Sourced::new(value, variable)))
     }

@@ -19,7 +19,7 @@ pub use crate::cluster::own_variables::{OWN_VARIABLES, mistakes};
 pub use crate::cluster::threads::{ThreadCount, VARIABLES as THREAD_VARIABLES};
 pub use crate::cluster::warn::is_silenced;
 pub use crate::cluster::workers::NO_LOCAL_SIZE;
-pub use crate::environment::Variable;
+pub use crate::environment::{Variable, digits};
 pub use crate::error::{ENVIRONMENT, RANKS, READER_GONE, TIMED_OUT, USAGE, signal};
 pub use crate::export::syntax::posix_quoted as shell_quoted;
 pub use crate::export::{Placeholders, TargetFile, TargetVariable, TemplateError};

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use super::{FORM, PmiError};
 use crate::route::look_up;
 use mpienv_core::error::quote;
+use mpienv_core::seam::digits;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use rustix::net::{RecvFlags, SendFlags, SocketType, recv, send, sockopt};
@@ -249,9 +250,7 @@ impl Line {
 
     /// Returns a number that the line must have.
     pub(super) fn number(&self, key: &str, why: &'static str) -> Result<usize, PmiError> {
-        let text = self.get(key, why)?;
-        let number = Some(text).filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
-        number.and_then(|text| text.parse().ok()).ok_or_else(|| self.malformed(why))
+        digits(self.get(key, why)?).ok_or_else(|| self.malformed(why))
     }
 
     /// Returns the return code, which is 0 for success.

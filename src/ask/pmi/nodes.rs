@@ -5,6 +5,8 @@
 
 use std::collections::HashMap;
 
+use mpienv_core::seam::digits;
+
 /// A job with more ranks has no nodes here, so that no answer makes mpienv count for long.
 const MOST_RANKS: u32 = 1 << 24;
 
@@ -76,8 +78,8 @@ fn groups(text: &str) -> Option<Vec<Group>> {
     while !rest.is_empty() {
         rest = rest.strip_prefix(',')?;
         let Some(repeated) = rest.strip_prefix('[') else {
-            let (group, later) = group(rest)?;
-            groups.push(group);
+            let (inside, later) = rest.strip_prefix('(')?.split_once(')')?;
+            groups.push(numbers(inside)?);
             rest = later;
             continue;
         };
@@ -85,7 +87,7 @@ fn groups(text: &str) -> Option<Vec<Group>> {
         let end = after.find(',').unwrap_or(after.len());
         let inner = inner.strip_prefix('(')?.strip_suffix(')')?.split("),(");
         let once = inner.map(numbers).collect::<Option<Vec<Group>>>()?;
-        let times = usize::try_from(number(&after[..end])?).ok()?;
+        let times = usize::try_from(digits::<u32>(&after[..end])?).ok()?;
         if times.checked_mul(once.len())? > MOST_RANKS as usize {
             return None;
         }
@@ -95,22 +97,11 @@ fn groups(text: &str) -> Option<Vec<Group>> {
     Some(groups)
 }
 
-/// Parses a group, and returns it with what follows.
-fn group(text: &str) -> Option<(Group, &str)> {
-    let (inside, later) = text.strip_prefix('(')?.split_once(')')?;
-    Some((numbers(inside)?, later))
-}
-
 /// Reads the three numbers of a group.
 fn numbers(text: &str) -> Option<Group> {
-    let numbers: Option<Vec<u32>> = text.split(',').map(number).collect();
+    let numbers: Option<Vec<u32>> = text.split(',').map(digits).collect();
     let [first, nodes, ranks] = numbers?[..] else { return None };
     Some(Group { first, nodes, ranks })
-}
-
-fn number(text: &str) -> Option<u32> {
-    let is_plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    text.parse().ok().filter(|_| is_plain)
 }
 
 #[cfg(test)]

@@ -50,10 +50,8 @@ pub(crate) fn listed(environment: &Environment) -> Option<(&'static str, u64)> {
 /// Rejects the coordination command of a node that is not the primary one, because it is one of
 /// several and cannot know which.
 pub(crate) fn refuse_subtask(environment: &Environment, by_itself: &str) -> Result<(), Error> {
-    let Some(text) = environment.text(IS_MASTER).map(str::trim) else { return Ok(()) };
-    if !text.eq_ignore_ascii_case("false") {
-        return Ok(());
-    }
+    let text = environment.text(IS_MASTER).filter(|text| text.eq_ignore_ascii_case("false"));
+    let Some(text) = text else { return Ok(()) };
     let reason = "Azure Batch has started this process on another node than the primary one, and no variable tells which";
     let remedy = format!(
         "start the processes with mpirun in the task's command; or set RANK, WORLD_SIZE and MASTER_ADDR, or {by_itself}"

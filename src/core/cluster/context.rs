@@ -136,9 +136,7 @@ pub(crate) struct Context {
 
 impl Context {
     pub(crate) fn find(environment: &Environment) -> Result<Option<Context>, Error> {
-        let Some(text) = environment.get_str(CONTEXT).map_err(Error::reading_setting)? else {
-            return Ok(None);
-        };
+        let Some(text) = environment.setting_text(CONTEXT)? else { return Ok(None) };
         let unreadable = || {
             let reason =
                 Reason::Malformed("not in the form that this version of mpienv writes".to_owned());

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 
-use crate::environment::Environment;
+use crate::environment::{Environment, digits};
 use crate::value::sourced::{NOT_PROVIDED, Sourced};
 
 /// No node has more devices or cores of devices.
@@ -79,7 +79,7 @@ pub fn shown(environment: &Environment) -> impl Iterator<Item = Shown> {
 fn count(form: Form, value: &str, environment: &Environment) -> Option<Result<usize, String>> {
     match form {
         Form::Cuda => Some(Ok(visible(value))),
-        Form::Ascend => Some(Ok(value.split(',').map_while(number).count())),
+        Form::Ascend => Some(Ok(value.split(',').map_while(digits::<u32>).count())),
         Form::Numbers if ["", "all", "none", "void"].contains(&value) => None,
         Form::Numbers => Some(different(value, range)),
         Form::Tiles if value.is_empty() => None,
@@ -102,7 +102,7 @@ fn count(form: Form, value: &str, environment: &Environment) -> Option<Result<us
         }
         Form::Count => value.parse().ok().filter(|&count| count > 0).map(Ok),
         Form::One if value.is_empty() => None,
-        Form::One => Some(number(value).map(|_| 1).ok_or_else(|| value.to_owned())),
+        Form::One => Some(digits::<u32>(value).map(|_| 1).ok_or_else(|| value.to_owned())),
     }
 }
 
@@ -117,22 +117,17 @@ fn different<T: Ord, I: IntoIterator<Item = T>>(
     Ok(all.into_iter().flatten().collect::<BTreeSet<_>>().len())
 }
 
-/// Parses digits alone.
-fn number(text: &str) -> Option<u32> {
-    text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
-}
-
 /// Parses a number or a range. A range above any node's devices is none.
 fn range(entry: &str) -> Result<RangeInclusive<u32>, String> {
     let (first, last) = entry.split_once('-').unwrap_or((entry, entry));
-    let range = number(first).zip(number(last)).filter(|(first, last)| first <= last);
+    let range = digits(first).zip(digits(last)).filter(|(first, last)| first <= last);
     let range = range.filter(|(first, last)| last - first < MOST_DEVICES);
     range.map(|(first, last)| first..=last).ok_or_else(|| entry.to_owned())
 }
 
 /// Parses a device and its tile, such as `0.1`.
 fn tile(entry: &str) -> Result<Vec<u32>, String> {
-    entry.split('.').map(number).collect::<Option<_>>().ok_or_else(|| entry.to_owned())
+    entry.split('.').map(digits).collect::<Option<_>>().ok_or_else(|| entry.to_owned())
 }
 
 /// Returns the device's number among the visible ones, and the reason for it.

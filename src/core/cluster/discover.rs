@@ -223,6 +223,7 @@ fn decide_meeting(
     let is_set_by_mpienv = own.is_some();
     let sources = MasterSources { azure: azure.as_ref(), explicit, is_set_by_mpienv, answered };
     let addr = master::decide_addr(environment, placement, sources, findings)?;
+    findings.extend(addr.as_ref().and_then(|addr| master::unbracketed(environment, addr)));
     placement.hosts = nodes::hosts(placement, addr.as_ref());
     let derived = placement.master_addr.as_ref().map(|derived| &derived.value);
     if derived.is_some() && addr.as_ref().map(|addr| &addr.value) == derived {

@@ -103,17 +103,6 @@ pub(crate) fn decide_addr(
     sources: MasterSources<'_>,
     findings: &mut Vec<Finding>,
 ) -> Result<Known<Host>, Error> {
-    let host = first_of(environment, placement, sources, findings)?;
-    findings.extend(host.as_ref().and_then(|host| unbracketed(environment, host)));
-    Ok(host)
-}
-
-fn first_of(
-    environment: &Environment,
-    placement: &Placement,
-    sources: MasterSources<'_>,
-    findings: &mut Vec<Finding>,
-) -> Result<Known<Host>, Error> {
     let MasterSources { azure, explicit, is_set_by_mpienv, answered } = sources;
     if explicit.is_some() {
         return Ok(explicit);
@@ -170,7 +159,7 @@ fn replaced(inherited: &Host, host: &Sourced<Host>) -> Finding {
 
 /// Reports an IPv6 address whose last group may be a port. The same address can be written without
 /// this ambiguity.
-fn unbracketed(environment: &Environment, host: &Sourced<Host>) -> Option<Finding> {
+pub(crate) fn unbracketed(environment: &Environment, host: &Sourced<Host>) -> Option<Finding> {
     // Azure's lists contain several hosts, of which the first is the master.
     let text = environment.text(&host.source)?.split([',', ';']).next()?.trim();
     let (meant, port) = meant_with_port(text)?;

@@ -75,7 +75,7 @@ pub(crate) fn ifname(
     on_azure: bool,
     explicit: Known<NcclIfname>,
 ) -> Result<Selected, Error> {
-    let set = environment.get_str(VARIABLE).map_err(Error::reading_setting)?;
+    let set = environment.setting_text(VARIABLE)?;
     // On Azure, an inherited value is the platform's.
     let is_default = explicit.is_none() && (set.is_none() || on_azure);
     let (value, source) = match (explicit.map(|own| (own.value, own.source)), set) {

@@ -115,7 +115,7 @@ pub(crate) struct Overrides {
 impl Overrides {
     /// Adds overrides from variables for values that the program does not set.
     pub(crate) fn or_inherited(&self, environment: &Environment) -> Result<Overrides, Error> {
-        let text = |name| environment.get_str(name).map_err(Error::reading_setting);
+        let text = |name| environment.setting_text(name);
         check_others(environment)?;
         let launcher = || Ok(by(LAUNCHER, text(LAUNCHER)?.map(known_launcher).transpose()?));
         let nccl_ifname = || Ok(by(NCCL_IFNAME, text(NCCL_IFNAME)?.map(NcclIfname::from)));
@@ -163,7 +163,7 @@ impl Overrides {
 /// Rejects values of variables that not every process reads, which would otherwise go unnoticed.
 fn check_others(environment: &Environment) -> Result<(), Error> {
     environment.setting::<u32>(ASK)?;
-    let quiet = environment.get_str(QUIET).map_err(Error::reading_setting)?;
+    let quiet = environment.setting_text(QUIET)?;
     match quiet.filter(|text| !["0", "1"].contains(text)) {
         Some(text) => {
             let reason = Reason::Malformed("not 0 or 1 (silences warnings)".to_owned());

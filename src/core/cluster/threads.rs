@@ -37,7 +37,7 @@ pub(crate) fn of_outer(
 }
 
 /// The variables that a program gets, and those whose value is mpienv's own.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct ThreadVariables {
     /// What is set.
     pub set: Vec<(&'static str, u32)>,
@@ -52,26 +52,18 @@ impl ThreadVariables {
             return ThreadVariables { set: Vec::new(), ours: earlier.clone() };
         };
         let outer = |name| earlier.iter().find(|(of, _)| *of == name).map(|(_, count)| *count);
-        let mut variables = ThreadVariables::default();
-        for name in VARIABLES {
-            let (value, is_ours) = match count {
-                ThreadCount::Asked(number) => (number, false),
-                ThreadCount::ShareIfUnset(_)
-                    if info.inherited.is_set(name) && outer(name).is_none() =>
-                {
-                    continue;
-                }
-                // The share of a process that a rank starts is a part of that rank's share.
-                ThreadCount::ShareIfUnset(share) | ThreadCount::Share(share) => {
-                    (outer(name).map_or(share, |outer| outer.min(share)), true)
-                }
-            };
-            variables.set.push((name, value));
-            if is_ours {
-                variables.ours.push((name, value));
-            }
-        }
-        variables
+        // The share of a process that a rank starts is a part of that rank's share.
+        let part = |name, share: u32| outer(name).map_or(share, |outer| outer.min(share));
+        let is_users = |name| info.inherited.is_set(name) && outer(name).is_none();
+        let value = |name| match count {
+            ThreadCount::Asked(number) => Some(number),
+            ThreadCount::Share(share) => Some(part(name, share)),
+            ThreadCount::ShareIfUnset(share) => (!is_users(name)).then(|| part(name, share)),
+        };
+        let set: Vec<_> =
+            VARIABLES.into_iter().filter_map(|name| Some((name, value(name)?))).collect();
+        let is_asked = matches!(count, ThreadCount::Asked(_));
+        ThreadVariables { ours: if is_asked { Vec::new() } else { set.clone() }, set }
     }
 }
 

@@ -3,6 +3,7 @@
 //! A scheduler that is no rank listens at `MS_SCHED_HOST` and `MS_SCHED_PORT`, so the ranks
 //! themselves meet at another port of that host.
 
+use crate::environment::digits;
 use crate::error::Reason;
 use crate::launcher::prelude::*;
 
@@ -44,7 +45,6 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
         one_per_node: "`msrun --local_worker_num 1`",
         ..Advice::PLAIN
     },
-    mpi: MpiFamily::None,
     nested: Nested { local: &[DEVICE], outside: &[DEVICE], ..Nested::PLAIN },
     samples: &[Sample::of(|process, vars| {
         vars.set_all([RANK, SIZE], [process.rank, process.size]);
@@ -66,14 +66,11 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
         return Err(marker.cannot_place(why, ROLE, role));
     }
     // Scripts may name their workers instead.
-    let number = |text: &str| -> Result<u32, Error> {
-        let digits = Some(text).filter(|text| text.bytes().all(|b| b.is_ascii_digit()));
-        let number = digits.and_then(|digits| digits.parse().ok());
-        number.ok_or_else(|| launcher.refuse(Reason::NotANumber, WORKER, text))
-    };
+    let number =
+        |text: &str| digits(text).ok_or_else(|| launcher.refuse(Reason::NotANumber, WORKER, text));
     let rank = match (vars.rank, vars.worker) {
         (Some(rank), _) => by(RANK, rank),
-        (None, Some(text)) => by(WORKER, number(&text)?),
+        (None, Some(text)) => by::<u32>(WORKER, number(&text)?),
         (None, None) => return Err(marker.missing(environment, RANK)),
     };
     let size = match (vars.size, vars.workers) {

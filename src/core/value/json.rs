@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::iter::Peekable;
 use std::str::CharIndices;
 
+use crate::environment;
+
 /// A value of JSON.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Json {
@@ -79,7 +81,7 @@ impl Json {
     /// Returns a whole number, which may be written as a string of digits.
     pub(crate) fn number(&self) -> Option<u32> {
         let (Json::Number(digits) | Json::Text(digits)) = self else { return None };
-        digits.bytes().all(|b| b.is_ascii_digit()).then(|| digits.parse().ok())?
+        environment::digits(digits)
     }
 }
 

@@ -6,6 +6,8 @@ use std::str::FromStr;
 
 use serde::Serialize;
 
+use crate::environment::digits;
+
 /// The lowest port that every user may open, unless a host is set up otherwise.
 pub const UNPRIVILEGED: u16 = 1024;
 
@@ -64,10 +66,7 @@ impl FromStr for Port {
     type Err = PortError;
 
     fn from_str(text: &str) -> Result<Port, PortError> {
-        // u16's own parser accepts a leading plus sign.
-        let digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
-        let number = if digits { text.parse().ok() } else { None };
-        number.and_then(Port::new).ok_or(PortError)
+        digits(text).and_then(Port::new).ok_or(PortError)
     }
 }
 

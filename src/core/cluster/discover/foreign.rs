@@ -4,7 +4,7 @@
 //! several, and so does a rank above 0. They never give it a place: what they count (processes,
 //! nodes, or shards of the work) is not known.
 
-use crate::environment::Environment;
+use crate::environment::{Environment, digits};
 use crate::finding::Finding;
 use crate::launcher::{VARIABLES, display_variable};
 
@@ -84,7 +84,7 @@ struct Number<'a> {
 impl<'a> Number<'a> {
     fn of(name: &'a str, value: &str) -> Option<Number<'a>> {
         // First, because few variables are numbers.
-        let value = plain_number(value)?;
+        let value = digits(value)?;
         let is_end =
             |end: &str| name.strip_suffix(end).is_some_and(|p| p.is_empty() || p.ends_with('_'));
         // The longest end is the most exact one.
@@ -130,10 +130,5 @@ fn is_several(rest: &str, value: &str, index: u32) -> bool {
     let is_known = |word| is_in(&[SIZES, MEMBERS, PARTS], word);
     // Some count from 1.
     let fits = |size: u32| size > 1 && index <= size;
-    is_size && rest.split('_').all(is_known) && plain_number(value).is_some_and(fits)
-}
-
-/// Returns a number that consists of digits only.
-fn plain_number(text: &str) -> Option<u32> {
-    text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
+    is_size && rest.split('_').all(is_known) && digits(value).is_some_and(fits)
 }

@@ -68,9 +68,7 @@ fn restart_count(
     launcher: Launcher,
 ) -> Result<Sourced<Option<u32>>, Error> {
     let read = |variable: &'static str| -> Result<Option<Sourced<Option<u32>>>, Error> {
-        let Some(text) = environment.get_str(variable).map_err(Error::reading_setting)? else {
-            return Ok(None);
-        };
+        let Some(text) = environment.setting_text(variable)? else { return Ok(None) };
         let refused = |_| launcher.refuse(Reason::NotANumber, variable, text);
         Ok(Some(Sourced::new(Some(text.parse().map_err(refused)?), variable)))
     };

@@ -35,8 +35,7 @@ pub(super) const SET: Set = Set {
 };
 
 fn backend(info: &ClusterInfo) -> Result<Option<String>, Error> {
-    let set = info.inherited.get_str(BACKEND).map_err(Error::reading_setting)?;
-    if set.is_some_and(|set| !set.is_empty() && set != SHMEM) {
+    if info.inherited.setting_text(BACKEND)?.is_some_and(|set| set != SHMEM) {
         return Ok(None);
     }
     if info.local_world_size() != Some(info.world_size()) && info.node_count() != Some(1) {

@@ -110,8 +110,7 @@ fn global_size(info: &ClusterInfo) -> Result<Option<String>, Error> {
     if info.world_size() == 1 {
         return Ok(None);
     }
-    let gpus = info.inherited.get_str(LOCAL).map_err(Error::reading_setting)?;
-    let Some(gpus) = gpus.map(str::trim).filter(|gpus| !gpus.is_empty()) else {
+    let Some(gpus) = info.inherited.setting_text(LOCAL)? else {
         return Err(needs(
             format!("{LOCAL}, the number of GPUs of each node, which no launcher gives"),
             "set it on all nodes, or MISTRALRS_NO_NCCL=1 for the ring of all ranks",

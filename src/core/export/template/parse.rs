@@ -1,6 +1,7 @@
 //! What the braces of a word mean.
 
 use super::Fault;
+use crate::environment::digits;
 
 /// Conditions that a word may begin with. They select the nodes that keep the word.
 pub(super) const CONDITIONS: [&str; 2] = ["first_node", "other_nodes"];
@@ -91,8 +92,8 @@ fn placeholder(inside: &str) -> Result<Piece<'_>, Fault> {
 
 fn operand(text: &str) -> Option<Operand<'_>> {
     let text = text.trim();
-    if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
-        return text.parse().ok().map(Operand::Number);
+    if let Some(number) = digits(text) {
+        return Some(Operand::Number(number));
     }
     let is_name = text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
         && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
