@@ -1,8 +1,8 @@
 //! Slurm's hostlists, as in `SLURM_STEP_NODELIST`: `gpu[01-04,07],login`.
 
 use std::borrow::Cow;
-use std::fmt;
 use std::fmt::Write as _;
+use std::{fmt, iter};
 
 /// A hostlist in Slurm's grammar, checked as a whole and expanded only on demand.
 ///
@@ -38,30 +38,31 @@ use std::fmt::Write as _;
 ///   `u64`.
 ///
 /// The names are not checked beyond this grammar: [`Host`](crate::Host) does that.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hostlist<'a> {
-    text: &'a str,
+    expressions: Vec<Expression<'a>>,
     len: u64,
 }
 
 #[expect(clippy::len_without_is_empty, reason = "a hostlist names at least one host")]
 impl<'a> Hostlist<'a> {
-    /// Checks the whole list in one pass, without expanding it and without allocating.
+    /// Checks the whole list in one pass, without expanding it.
     ///
     /// # Errors
     /// Returns an error if the list is malformed. The error names the column and what was expected
     /// there.
     pub fn parse(text: &'a str) -> Result<Hostlist<'a>, HostlistError> {
-        let mut scanner = Scanner::new(text);
-        let mut len: u64 = 0;
-        while let Some(element) = scanner.element()? {
-            let too_many = || HostlistError::new(text, element.start, Fault::TooMany);
-            len = len.checked_add(element.count).ok_or_else(too_many)?;
+        let mut scanner = Scanner { text, at: 0 };
+        let (mut expressions, mut len) = (Vec::new(), 0u64);
+        while let Some((start, expression)) = scanner.expression()? {
+            let too_many = || HostlistError::new(text, start, Fault::TooMany);
+            len = len.checked_add(expression.count).ok_or_else(too_many)?;
+            expressions.push(expression);
         }
         if len == 0 {
             return Err(HostlistError::new(text, 0, Fault::Empty));
         }
-        Ok(Hostlist { text, len })
+        Ok(Hostlist { expressions, len })
     }
 
     /// Returns the first host, without expanding the list.
@@ -77,9 +78,10 @@ impl<'a> Hostlist<'a> {
     }
 
     /// Returns an iterator over all hosts in Slurm's order.
-    #[must_use]
-    pub fn iter(&self) -> Hosts<'a> {
-        Hosts::new(self.text, self.len)
+    pub fn iter(&self) -> impl Iterator<Item = Cow<'a, str>> {
+        self.expressions
+            .iter()
+            .flat_map(|expression| (0..expression.count).map(|index| expression.host(index)))
     }
 }
 
@@ -95,14 +97,14 @@ pub struct HostlistError {
 
 impl HostlistError {
     /// A fault at byte `at`.
-    pub(super) fn new(text: &str, at: usize, fault: Fault) -> HostlistError {
+    fn new(text: &str, at: usize, fault: Fault) -> HostlistError {
         let before = text.char_indices().take_while(|&(start, _)| start < at);
         HostlistError { column: before.count() + 1, fault }
     }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Fault {
+enum Fault {
     #[error("expected a host, found an empty list")]
     Empty,
     /// A host is missing between two commas, before the first comma, or after the last one.
@@ -138,14 +140,14 @@ pub(super) enum Fault {
 
 /// What is at the column of an error: a character, or the end of the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Found {
+enum Found {
     Character(char),
     End,
 }
 
 impl Found {
     /// Returns what is at byte `at`.
-    pub(super) fn at(text: &str, at: usize) -> Found {
+    fn at(text: &str, at: usize) -> Found {
         text.get(at..).and_then(|rest| rest.chars().next()).map_or(Found::End, Found::Character)
     }
 }
@@ -160,151 +162,79 @@ impl fmt::Display for Found {
     }
 }
 
-/// The hosts of a [`Hostlist`], in Slurm's order.
-#[derive(Debug)]
-pub struct Hosts<'a> {
-    text: &'a str,
-    scanner: Scanner<'a>,
-    /// The number of hosts that are left.
-    left: u64,
-    current: Expression<'a>,
-    /// The length of the last host, which is a good estimate for the next one.
-    length: usize,
-}
-
-/// A host expression, at one of its hosts.
-#[derive(Debug, Default)]
+/// A host expression, such as `rack[1-2]n[1-4]-ib`.
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct Expression<'a> {
     brackets: Vec<Bracket<'a>>,
     /// The text after the last bracket.
     tail: &'a str,
+    /// The number of hosts it stands for, at least 1.
+    count: u64,
 }
 
-/// A bracket, at one of its numbers.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct Bracket<'a> {
     /// The text before the bracket.
     before: &'a str,
-    open: usize,
-    range: Range,
-    number: u64,
+    ranges: Vec<Range>,
+    /// The number of its numbers.
+    count: u64,
 }
 
-impl<'a> Hosts<'a> {
-    pub(super) fn new(text: &'a str, len: u64) -> Hosts<'a> {
-        let (scanner, current) = (Scanner::new(text), Expression::default());
-        Hosts { text, scanner, left: len, current, length: 0 }
-    }
+/// `low-high` in a bracket, or one number.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Range {
+    low: u64,
+    high: u64,
+    /// The minimum number of digits.
+    width: usize,
+    /// How many of the bracket's numbers come before this range.
+    before: u64,
 }
 
 impl<'a> Expression<'a> {
-    /// Returns an expression of a list that was checked, at its first host.
-    fn new(text: &'a str, element: Element) -> Option<Expression<'a>> {
-        let mut brackets = Vec::new();
-        let mut from = element.start;
-        for open in opening(text, element) {
-            let range = Range::read(text, open, open + 1).ok()?;
-            let before = text.get(from..open)?;
-            brackets.push(Bracket { before, open, range, number: range.low });
-            from = open + text.get(open..)?.find(']')? + 1;
-        }
-        Some(Expression { brackets, tail: text.get(from..element.end)? })
-    }
-
-    /// Advances to the next host. After the last one, returns to the first and returns false.
-    fn advance(&mut self, text: &str) -> bool {
-        // In Slurm's order: the last varies fastest, then the first, the second and so on.
-        let (last, others) = self.brackets.split_last_mut().unzip();
-        let mut by_speed = last.into_iter().chain(others.into_iter().flatten());
-        by_speed.any(|bracket| bracket.advance(text))
-    }
-
-    fn host(&self, capacity: usize) -> Cow<'a, str> {
-        if self.brackets.is_empty() {
+    /// Returns the host of this number, below `count`.
+    fn host(&self, index: u64) -> Cow<'a, str> {
+        let Some((last, others)) = self.brackets.split_last() else {
             return Cow::Borrowed(self.tail);
+        };
+        // In Slurm's order: the last varies fastest, then the first, the second and so on.
+        let (mut rest, of_last) = (index / last.count, index % last.count);
+        let mut name = String::new();
+        for bracket in others {
+            bracket.push(&mut name, rest % bracket.count);
+            rest /= bracket.count;
         }
-        let mut name = String::with_capacity(capacity);
-        for bracket in &self.brackets {
-            name.push_str(bracket.before);
-            push_number(&mut name, bracket.number, bracket.range.width);
-        }
-        name.push_str(self.tail);
+        last.push(&mut name, of_last);
+        name += self.tail;
         Cow::Owned(name)
     }
 }
 
 impl Bracket<'_> {
-    /// Advances to the next number. After the last one, returns to the first and returns false.
-    fn advance(&mut self, text: &str) -> bool {
-        if self.number < self.range.high {
-            self.number += 1;
-            return true;
+    /// Appends the text before the bracket and the number at this place, below `count`.
+    fn push(&self, name: &mut String, place: u64) {
+        name.push_str(self.before);
+        let next = self.ranges.partition_point(|range| range.before <= place);
+        if let Some(range) = next.checked_sub(1).and_then(|at| self.ranges.get(at)) {
+            let number = range.low + (place - range.before);
+            // Not `{:0width$}`, which panics on a width beyond `u16`.
+            let digits = number.checked_ilog10().unwrap_or(0) as usize + 1;
+            name.extend(iter::repeat_n('0', range.width.saturating_sub(digits)));
+            let _ = write!(name, "{number}");
         }
-        self.next_range(text)
-    }
-
-    /// Advances to the next range. After the last one, returns to the first and returns false.
-    fn next_range(&mut self, text: &str) -> bool {
-        let more = text.as_bytes().get(self.range.end) == Some(&b',');
-        let next = if more { self.range.end + 1 } else { self.open + 1 };
-        // Never an error, because the list was checked.
-        if let Ok(range) = Range::read(text, self.open, next) {
-            self.range = range;
-        }
-        self.number = self.range.low;
-        more
-    }
-}
-
-impl<'a> Iterator for Hosts<'a> {
-    type Item = Cow<'a, str>;
-
-    fn next(&mut self) -> Option<Cow<'a, str>> {
-        self.left = self.left.checked_sub(1)?;
-        if !self.current.advance(self.text) {
-            self.current = Expression::new(self.text, self.scanner.element().ok()??)?;
-        }
-        let host = self.current.host(self.length + 1);
-        self.length = host.len();
-        Some(host)
     }
 }
 
 /// Scans a list, one host expression at a time.
-#[derive(Debug)]
-pub(super) struct Scanner<'a> {
+struct Scanner<'a> {
     text: &'a str,
     at: usize,
 }
 
-/// One host expression, such as `rack[1-2]n[1-4]-ib`.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Element {
-    /// Its first byte, and the byte after its last.
-    pub(super) start: usize,
-    pub(super) end: usize,
-    /// The number of hosts it stands for, at least 1.
-    pub(super) count: u64,
-}
-
-/// `low-high` in a bracket, or one number.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Range {
-    pub(super) low: u64,
-    pub(super) high: u64,
-    /// The minimum number of digits.
-    pub(super) width: usize,
-    /// The byte after the range: a comma or the closing bracket.
-    pub(super) end: usize,
-}
-
 impl<'a> Scanner<'a> {
-    pub(super) fn new(text: &'a str) -> Scanner<'a> {
-        Scanner { text, at: 0 }
-    }
-
-    /// Returns the next host expression, or `None` at the end.
-    pub(super) fn element(&mut self) -> Result<Option<Element>, HostlistError> {
+    /// Returns the next host expression and its first byte, or `None` at the end.
+    fn expression(&mut self) -> Result<Option<(usize, Expression<'a>)>, HostlistError> {
         let first = self.at == 0;
         let mut comma = false;
         self.skip_blanks();
@@ -319,14 +249,16 @@ impl<'a> Scanner<'a> {
             Some(_) => {}
         }
         let start = self.at;
-        let mut count: u64 = 1;
+        let (mut brackets, mut from, mut count) = (Vec::new(), start, 1u64);
         loop {
             match self.byte() {
                 Some(b'[') => {
-                    let hosts = self.bracket()?;
-                    let all = hosts.and_then(|hosts| count.checked_mul(hosts));
+                    let bracket = self.bracket(from)?;
                     let too_many = || HostlistError::new(self.text, start, Fault::TooMany);
+                    let all = bracket.as_ref().and_then(|own| count.checked_mul(own.count));
                     count = all.ok_or_else(too_many)?;
+                    brackets.extend(bracket);
+                    from = self.at;
                 }
                 Some(b']') => return Err(self.error(Fault::Unopened)),
                 Some(b'{' | b'}') => return Err(self.error(Fault::Function(self.found()))),
@@ -334,22 +266,26 @@ impl<'a> Scanner<'a> {
                 Some(_) => self.at += 1,
             }
         }
-        Ok(Some(Element { start, end: self.at, count }))
+        let tail = &self.text[from..self.at];
+        Ok(Some((start, Expression { brackets, tail, count })))
     }
 
-    /// Skips a bracket and counts its numbers. Returns `None` if the count does not fit in `u64`.
-    fn bracket(&mut self) -> Result<Option<u64>, HostlistError> {
-        let open = self.at;
-        let mut count: Option<u64> = Some(0);
+    /// Reads a bracket, with the text before it from byte `from` on. Returns `None` if the number
+    /// of its numbers does not fit in `u64`.
+    fn bracket(&mut self, from: usize) -> Result<Option<Bracket<'a>>, HostlistError> {
+        let (open, before) = (self.at, &self.text[from..self.at]);
+        let (mut ranges, mut count) = (Vec::new(), Some(0u64));
         loop {
-            let range = Range::read(self.text, open, self.at + 1)?;
+            let (mut range, end) = range(self.text, open, self.at + 1)?;
+            range.before = count.unwrap_or_default();
             // `high - low + 1` overflows for the range of all numbers.
             let numbers = (range.high - range.low).checked_add(1);
             count = count.zip(numbers).and_then(|(count, numbers)| count.checked_add(numbers));
-            self.at = range.end;
+            ranges.push(range);
+            self.at = end;
             if self.byte() == Some(b']') {
                 self.at += 1;
-                return Ok(count);
+                return Ok(count.map(|count| Bracket { before, ranges, count }));
             }
         }
     }
@@ -373,25 +309,23 @@ impl<'a> Scanner<'a> {
     }
 }
 
-impl Range {
-    /// Reads the range at byte `start`, in the bracket that opens at byte `open`.
-    pub(super) fn read(text: &str, open: usize, start: usize) -> Result<Range, HostlistError> {
-        let (low, low_end) = number(text, open, start)?;
-        let width = low_end - start;
-        let (high, end) = match text.as_bytes().get(low_end) {
-            Some(b'-') => number(text, open, low_end + 1)?,
-            _ => (low, low_end),
-        };
-        let error = |at, fault| Err(HostlistError::new(text, at, fault));
-        match text.as_bytes().get(end) {
-            None => error(open, Fault::Unclosed),
-            Some(b'[') => error(end, Fault::Nested),
-            Some(b',' | b']') if low > high => error(start, Fault::Backwards { low, high }),
-            Some(b',' | b']') => Ok(Range { low, high, width, end }),
-            Some(_) => {
-                let (found, range) = (Found::at(text, end), end > low_end);
-                error(end, Fault::ExpectedNext { found, range })
-            }
+/// Reads the range at byte `start`, in the bracket that opens at byte `open`. Returns it, and the
+/// byte after it: a comma or the closing bracket.
+fn range(text: &str, open: usize, start: usize) -> Result<(Range, usize), HostlistError> {
+    let (low, low_end) = number(text, open, start)?;
+    let (high, end) = match text.as_bytes().get(low_end) {
+        Some(b'-') => number(text, open, low_end + 1)?,
+        _ => (low, low_end),
+    };
+    let error = |at, fault| Err(HostlistError::new(text, at, fault));
+    match text.as_bytes().get(end) {
+        None => error(open, Fault::Unclosed),
+        Some(b'[') => error(end, Fault::Nested),
+        Some(b',' | b']') if low > high => error(start, Fault::Backwards { low, high }),
+        Some(b',' | b']') => Ok((Range { low, high, width: low_end - start, before: 0 }, end)),
+        Some(_) => {
+            let (found, range) = (Found::at(text, end), end > low_end);
+            error(end, Fault::ExpectedNext { found, range })
         }
     }
 }
@@ -416,18 +350,4 @@ fn number(text: &str, open: usize, start: usize) -> Result<(u64, usize), Hostlis
         found => (start, Fault::ExpectedNumber(found)),
     };
     Err(HostlistError::new(text, at, fault))
-}
-
-/// Returns the bytes where the brackets of an element open.
-pub(super) fn opening(text: &str, element: Element) -> impl Iterator<Item = usize> {
-    let bytes = text.as_bytes().get(element.start..element.end).unwrap_or_default();
-    bytes.iter().zip(element.start..).filter(|&(&byte, _)| byte == b'[').map(|(_, at)| at)
-}
-
-/// Appends a number with at least `width` digits.
-pub(super) fn push_number(name: &mut String, number: u64, width: usize) {
-    // Not `{:0width$}`, which panics on a width beyond `u16`.
-    let digits = number.checked_ilog10().unwrap_or(0) as usize + 1;
-    name.extend(std::iter::repeat_n('0', width.saturating_sub(digits)));
-    let _ = write!(name, "{number}");
 }

@@ -23,14 +23,12 @@ pub use crate::environment::{Variable, digits};
 pub use crate::error::{ENVIRONMENT, RANKS, READER_GONE, TIMED_OUT, USAGE, signal};
 pub use crate::export::syntax::posix_quoted as shell_quoted;
 pub use crate::export::{Placeholders, TargetFile, TargetVariable, TemplateError};
-pub use crate::hostlist::{Hostlist, HostlistError, Hosts};
+pub use crate::hostlist::{Hostlist, HostlistError};
 pub use crate::launcher::spec::{Advice, MpiFamily, Programs, Starts};
 pub use crate::plan::{Needs, Options as PlanOptions, Plan, Reader, WordsError};
 pub use crate::value::port::UNPRIVILEGED;
-pub use crate::value::printable::commands;
-pub use crate::value::printable::counted;
-pub use crate::value::rank::share;
-pub use crate::value::rank::{list as list_of_ranks, ranges, runs as runs_of_ranks};
+pub use crate::value::printable::{commands, counted};
+pub use crate::value::rank::{list as list_of_ranks, ranges, runs as runs_of_ranks, share};
 pub use crate::value::sourced::{Given, Source, Sourced, by};
 
 /// The variables of Azure that name the master.
