@@ -10,9 +10,9 @@ use mpienv_core::{
     ClusterInfo, Error, Host, Interface, LaunchStyle, OwnAddr, OwnInterface, Reason, host_name,
 };
 
-use crate::route::resolve;
 use crate::route::{
-    self, address_towards, interfaces, is_bridge, is_link_local, name_of, names_of, own_addr_within,
+    self, address_towards, interfaces, is_bridge, is_link_local, name_of, names_of,
+    own_addr_within, resolve,
 };
 
 /// The variable that gloo reads.
@@ -96,19 +96,14 @@ pub fn on_interface(info: &ClusterInfo) -> Result<ClusterInfo, Error> {
 /// only host. Resolves no name.
 #[must_use]
 pub fn on_own_interfaces(info: ClusterInfo) -> ClusterInfo {
-    if nccl_finds_nothing(&info) {
+    // NCCL then chooses one itself, and otherwise fails.
+    let is_default = info.nccl_is_default() && info.nccl_socket_ifname() == Some(NCCL_DEFAULT);
+    if is_default && info.node_count() == Some(1) && nccl_has_none(&interfaces()) {
         return info.without_nccl_default(
             "not set, because the default excludes all interfaces of this host",
         );
     }
     info
-}
-
-/// Returns whether the default leaves NCCL no interface on the only host of the job. NCCL then
-/// chooses one itself, and otherwise fails.
-fn nccl_finds_nothing(info: &ClusterInfo) -> bool {
-    let is_default = info.nccl_is_default() && info.nccl_socket_ifname() == Some(NCCL_DEFAULT);
-    is_default && info.node_count() == Some(1) && nccl_has_none(&interfaces())
 }
 
 /// Returns what an interface is called in each variable that is to be set.

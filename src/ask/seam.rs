@@ -7,5 +7,6 @@ pub use crate::launcher::{
 pub use crate::pmi::{Link, PmiError, Question, inherited};
 pub use crate::process::Owner;
 pub use crate::program::{Helper, Printed};
-pub use crate::route::{interfaces, is_bridge, is_link_local, names_of, with_own_addr};
-pub use crate::route::{look_up, resolve};
+pub use crate::route::{
+    interfaces, is_bridge, is_link_local, look_up, names_of, resolve, with_own_addr,
+};

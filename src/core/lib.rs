@@ -84,13 +84,10 @@ pub use finding::{Finding, Severity};
 #[doc(inline)]
 pub use launcher::Launcher;
 pub use launcher::placement::LaunchStyle;
-pub use value::host::host_name;
-pub use value::host::{Host, HostError};
+pub use value::host::{Host, HostError, host_name};
 pub use value::name::UnknownName;
-pub use value::port::{Port, PortError};
-pub use value::port::{PortRange, PortRangeError};
+pub use value::port::{Port, PortError, PortRange, PortRangeError};
 pub use value::printable::printable;
 pub use value::rank::{Rank, RankError};
 pub use value::subnet::{Subnet, SubnetError};
-pub use value::token::Token;
-pub use value::token::{Munge, MungeError};
+pub use value::token::{Munge, MungeError, Token};

@@ -283,17 +283,17 @@ pub enum JobError {
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct JobBuilder {
-    pub(super) launcher: Launcher,
-    pub(super) version: usize,
-    pub(super) number: u8,
-    pub(super) shape: Shape,
-    pub(super) cyclic: bool,
-    pub(super) rotation: u32,
+    launcher: Launcher,
+    version: usize,
+    number: u8,
+    shape: Shape,
+    cyclic: bool,
+    rotation: u32,
 }
 
 /// The number of processes on each node. The total is checked before memory is reserved for it.
 #[derive(Clone, Debug)]
-pub(super) enum Shape {
+enum Shape {
     Even { nodes: u32, per_node: u32 },
     Counts(Vec<u32>),
 }

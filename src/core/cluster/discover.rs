@@ -250,14 +250,13 @@ fn decide_meeting(
         .filter(|addr| addr_scope == Some(Scope::User) && addr.source == master::MASTER_ADDR);
     findings.extend(of_user.and_then(|addr| lints::master_of_hosts(placement, &addr.value)));
     let auth = auth::munge(environment)?;
-    let (token, token_scope) = match auth::token(environment, placement, own.as_ref())? {
-        (_, Scope::Job)
-            if auth.as_ref().is_none_or(Munge::is_auto) && overrides.secret().is_some() =>
-        {
-            (Token::new(overrides.secret().unwrap_or_default()), Scope::Programs)
-        }
-        known => known,
-    };
+    let (mut token, mut token_scope) = auth::token(environment, placement, own.as_ref())?;
+    if token_scope == Scope::Job
+        && auth.as_ref().is_none_or(Munge::is_auto)
+        && let Some(secret) = overrides.secret()
+    {
+        (token, token_scope) = (Token::new(secret), Scope::Programs);
+    }
     findings.extend(auth::short(&token, token_scope).filter(|_| !is_set_by_mpienv));
     let addr = addr.ok_or_else(|| master::unknown(environment, placement));
     findings.extend(addr.as_ref().err().map(master::unknown_finding));

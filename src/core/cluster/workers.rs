@@ -54,11 +54,10 @@ impl ClusterInfo {
         let nodes = self.world_size();
         let too_many = || {
             let reason = Reason::TooManyWorkers { nodes, workers: per_node };
-            let most = ClusterInfo::MOST_WORKERS;
-            Error::new(
-                reason,
-                format!("start 1 to {most} workers on each node, and at most {} in all", u32::MAX),
-            )
+            let (most, all) = (ClusterInfo::MOST_WORKERS, u32::MAX);
+            let remedy =
+                format!("start 1 to {most} workers on each node, and at most {all} in all");
+            Error::new(reason, remedy)
         };
         let is_possible = (1..=ClusterInfo::MOST_WORKERS).contains(&per_node);
         let size = nodes.checked_mul(per_node).filter(|_| is_possible).ok_or_else(too_many)?;

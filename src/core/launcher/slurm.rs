@@ -172,15 +172,12 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
         .place(by(RANK, vars.rank), size)?
         .with_local(by(LOCAL_RANK, vars.local_rank), local_size)?
         .with_nodes(by(NODE_ID, vars.node_id), nodes);
-    if let (Some(here), Some(per_node)) = (here, per_node)
-        && here != per_node
-    {
-        placement.findings.push(local_sizes_differ(&vars, here, per_node));
-    }
+    let differ = here.zip(per_node).filter(|(here, per_node)| here != per_node);
+    let doubt = differ.map(|(here, per_node)| local_sizes_differ(&vars, here, per_node));
+    placement.findings.extend(doubt);
     // Hosts and numbers of a step with several components do not follow one order.
     if vars.components.is_none() {
-        let is_doubtful = placement.findings.iter().any(|finding| finding.code == SIZES_DIFFER);
-        check_step(&placement, &vars, if is_doubtful { None } else { here.or(per_node) })?;
+        check_step(&placement, &vars, here.or(per_node).filter(|_| differ.is_none()))?;
     }
     if let Some(list) = &vars.nodelist {
         placement = with_hosts(marker, placement, list)?;
@@ -296,12 +293,10 @@ fn with_components(
     })
 }
 
-const SIZES_DIFFER: &str = "slurm-local-sizes-differ";
-
 fn local_sizes_differ(vars: &SlurmVars, here: u32, per_node: u32) -> Finding {
     let text = |value: &Option<String>| quote(value.as_deref().unwrap_or_default());
     Finding::warning(
-        SIZES_DIFFER,
+        "slurm-local-sizes-differ",
         format!(
             "{RANKS_HERE}={} lists {here} ranks, and {RANKS_PER_NODE}={} has {per_node} for this node",
             text(&vars.ranks_here),

@@ -1,5 +1,7 @@
 //! Reports environments that look suspicious as a whole although their launcher can be read.
 
+use std::collections::HashSet;
+
 use super::Place;
 use super::choice::Choice;
 use crate::cluster::context::Context;
@@ -9,7 +11,7 @@ use crate::environment::Environment;
 use crate::finding::{Finding, Severity};
 use crate::launcher::placement::Placement;
 use crate::launcher::torchrun::AGENT_STORE;
-use crate::launcher::{Launcher, Marker, display_variable, open_mpi};
+use crate::launcher::{Launcher, display_variable, open_mpi};
 use crate::value::host::Host;
 use crate::value::port::{PortRange, UNPRIVILEGED};
 use crate::value::sourced::{Known, Sourced, source_of, value_of};
@@ -98,8 +100,15 @@ pub(super) fn to_unset(place: &Place<'_>, nccl: &Sourced<Option<String>>) -> Vec
     let unwanted = nccl.value.is_none().then_some(nccl::VARIABLE);
     let stale = (placement.launcher() != Launcher::Torchrun).then_some(AGENT_STORE);
     let set = unwanted.into_iter().chain(stale).filter(|name| environment.get(name).is_some());
-    let left = outer.iter().flat_map(|outer| left_by_outer(whole, placement, outer));
-    set.chain(left).collect()
+    // What an outer job set for its process's node and this process's launcher does not set.
+    let missing = [
+        (LOCAL_RANK, placement.local_rank.is_none()),
+        (LOCAL_WORLD_SIZE, placement.local_size.is_none()),
+        ("NODE_RANK", placement.node_rank.is_none()),
+    ];
+    let is_left = |name| outer.as_ref().is_some_and(|outer| outer.seen.is_known(whole, name));
+    let left = missing.into_iter().filter(|&(name, is_missing)| is_missing && is_left(name));
+    set.chain(left.map(|(name, _)| name)).collect()
 }
 
 /// Reports ranks that are not assigned to nodes in blocks, because a local rank computed from the
@@ -176,26 +185,6 @@ fn stale_agent_store(environment: &Environment, placement: &Placement) -> Option
     ))
 }
 
-/// Returns variables that an outer job set for its process's node and this process's launcher does
-/// not set.
-fn left_by_outer(
-    environment: &Environment,
-    placement: &Placement,
-    outer: &Context,
-) -> Vec<&'static str> {
-    let known = [
-        (LOCAL_RANK, placement.local_rank.is_some()),
-        (LOCAL_WORLD_SIZE, placement.local_size.is_some()),
-        ("NODE_RANK", placement.node_rank.is_some()),
-    ];
-    let left = |name: &str| environment.is_set(name) && !outer.seen.is_changed(environment, name);
-    known
-        .into_iter()
-        .filter(|(name, is_known)| !is_known && left(name))
-        .map(|(name, _)| name)
-        .collect()
-}
-
 /// Reports a new RANK and WORLD_SIZE whose local variables still belong to the outer process.
 fn partly_inherited(
     environment: &Environment,
@@ -203,8 +192,7 @@ fn partly_inherited(
     outer: &Context,
 ) -> Option<Finding> {
     let names = [LOCAL_RANK, LOCAL_WORLD_SIZE];
-    let is_left =
-        |name: &&str| environment.is_set(name) && !outer.seen.is_changed(environment, name);
+    let is_left = |name: &&str| outer.seen.is_known(environment, name);
     if placement.launcher() != Launcher::User || !names.iter().all(is_left) {
         return None;
     }
@@ -225,20 +213,12 @@ fn disagreements(
     placement: &Placement,
     choice: &Choice,
 ) -> Vec<Finding> {
-    let mut markers: Vec<Marker> = Vec::new();
-    for marker in &choice.rest {
-        // Several markers may be of the same launcher.
-        let mut known = markers.iter().map(|known| known.launcher);
-        if ![placement.launcher(), Launcher::Alone].contains(&marker.launcher)
-            && known.all(|known| known != marker.launcher)
-        {
-            markers.push(*marker);
-        }
-    }
+    // Several markers may be of the same launcher.
+    let mut known = HashSet::from([placement.launcher(), Launcher::Alone]);
+    let markers = choice.rest.iter().filter(|marker| known.insert(marker.launcher));
     // Incomplete variables do not indicate another launcher.
-    let placements = markers
-        .into_iter()
-        .filter_map(|marker| (marker.launcher.spec().read)(environment, marker).ok());
+    let placements =
+        markers.filter_map(|marker| (marker.launcher.spec().read)(environment, *marker).ok());
     let differing =
         placements.filter(|other| differ(placement, other) && !is_around(other, placement));
     let known = |other: &Placement| match choice.starter {

@@ -14,7 +14,11 @@ use crate::value::sourced::{Known, Sourced, by, value_of};
 
 /// Adds the values that follow, and rejects values that are impossible.
 pub(super) fn complete(placement: &mut Placement, on_azure: bool) -> Result<(), Error> {
-    fill_local(placement);
+    // The only rank of a job is the only one on its node.
+    if placement.size.value == 1 {
+        follow(&mut placement.local_rank, 0, "the world size is 1");
+        follow(&mut placement.local_size, 1, "the world size is 1");
+    }
     drop_strange_node_count(placement);
     fill_nodes(placement, on_azure);
     check_nodes(placement)
@@ -22,14 +26,6 @@ pub(super) fn complete(placement: &mut Placement, on_azure: bool) -> Result<(), 
 
 fn follow(known: &mut Known<u32>, value: u32, source: &'static str) {
     known.get_or_insert_with(|| Sourced::new(value, source));
-}
-
-/// The only rank of a job is the only one on its node.
-fn fill_local(placement: &mut Placement) {
-    if placement.size.value == 1 {
-        follow(&mut placement.local_rank, 0, "the world size is 1");
-        follow(&mut placement.local_size, 1, "the world size is 1");
-    }
 }
 
 /// Drops a node count that does not fit this job, because every other node has at least one rank.
