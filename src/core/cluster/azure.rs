@@ -12,7 +12,7 @@ use crate::finding::Finding;
 use crate::value::host::{Host, HostError};
 use crate::value::sourced::{Known, Sourced};
 
-/// Those that name hosts, which may be followed by a port.
+/// The variables that name hosts, each perhaps with a port after it.
 pub(crate) const VARIABLES: [&str; 4] = [BATCH, BATCHAI, HOST_LIST, NODE_LIST];
 
 variables! {

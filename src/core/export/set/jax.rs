@@ -52,10 +52,9 @@ fn place(info: &ClusterInfo, environment: &Environment) -> Result<Variables, Err
     if detected(environment).is_some_and(|names| says(environment, names, values)) {
         return Ok(Vec::new());
     }
-    let (size, rank, local_rank) = (info.world_size(), info.rank(), local_rank(info, Target::Jax)?);
-    let [of_size, of_rank, of_local_rank] = OF_OPEN_MPI;
-    let mut variables = vec![(of_size, size.to_string()), (of_rank, rank.to_string())];
-    variables.push((of_local_rank, local_rank.to_string()));
+    let values = [info.world_size(), info.rank().index(), local_rank(info, Target::Jax)?];
+    let values = values.map(|value| value.to_string());
+    let mut variables: Variables = OF_OPEN_MPI.into_iter().zip(values).collect();
     variables.extend(info.local_world_size().map(|size| (open_mpi::LOCAL_SIZE, size.to_string())));
     // JAX checks only whether this variable is set. The coordinator's address comes from another
     // variable.
