@@ -143,6 +143,13 @@ impl Exports {
         self.put((name.into(), None));
     }
 
+    /// Unsets a variable, unless it is set here.
+    pub(crate) fn remove_unless_set(&mut self, name: &'static str) {
+        if self.get(name).is_none() {
+            self.remove(name);
+        }
+    }
+
     fn put(&mut self, variable: Variable) {
         match self.variables.iter_mut().find(|(name, _)| *name == variable.0) {
             Some(found) => *found = variable,

@@ -196,7 +196,7 @@ pub(crate) fn of_rank(info: &ClusterInfo, options: &Options) -> Result<Exports, 
         value.into_iter().for_each(|value| exports.set(name, value));
     }
     overrides.into_iter().for_each(|(name, value)| exports.set(name, value));
-    to_unset.into_iter().for_each(|name| exports.remove(name));
+    to_unset.into_iter().for_each(|name| exports.remove_unless_set(name));
     let threads = ThreadVariables::of(info, options.threads);
     threads.set.iter().for_each(|(name, count)| exports.set(*name, count.to_string()));
     set_interface(info, &mut exports);
@@ -317,7 +317,8 @@ pub(crate) fn of_node(info: &ClusterInfo, options: &Options) -> Result<Exports, 
         exports.set("NCCL_SOCKET_IFNAME", value.to_owned());
     }
     set_interface(info, &mut exports);
-    OF_THIS_PROCESS.iter().chain(&info.carried.to_unset).for_each(|name| exports.remove(*name));
+    let to_unset = OF_THIS_PROCESS.iter().chain(&info.carried.to_unset);
+    to_unset.for_each(|name| exports.remove_unless_set(name));
     // The launcher divides the node's cores among its workers.
     let threads = ThreadVariables::of(info, options.threads);
     threads.ours.into_iter().for_each(|(name, _)| exports.remove(name));

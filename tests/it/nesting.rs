@@ -8,7 +8,7 @@ use crate::support::python::from_python;
 use crate::support::slurm::Slurm;
 use crate::support::tool::{clean, is_there};
 use mpienv::simulate::{Job, JobBuilder, Vars};
-use mpienv::{ClusterInfo, Environment, Launcher, Target};
+use mpienv::{ClusterInfo, Environment, Exports, Launcher, Target};
 
 /// Every launcher that sets variables, and those versions of a launcher that set different ones.
 fn launchers() -> Vec<JobBuilder> {
@@ -95,6 +95,27 @@ fn layers(outer: &JobBuilder) -> Vec<(String, BTreeMap<String, String>)> {
         ));
     }
     layers
+}
+
+#[test]
+fn the_number_of_an_inner_jobs_node_is_set_and_only_that_of_the_outer_job_is_unset() {
+    let outer = Job::open_mpi().per_node(2).build().unwrap().environment(0).unwrap();
+    let outer = applied(outer, |vars| ClusterInfo::from_environment(vars).unwrap().marked());
+    assert_eq!(outer["NODE_RANK"], "0");
+    // One process on each of two nodes, which its launcher does not number.
+    let inner = Job::hydra().nodes(2).number(1).build().unwrap().environment(1).unwrap();
+    let mut vars = over(&outer, inner);
+    vars.insert("MASTER_ADDR".to_owned(), "node0".to_owned());
+    let info = ClusterInfo::from_vars(vars).unwrap();
+    let node_ranks = |exports: Exports| {
+        let all = exports.iter().filter(|(name, _)| *name == "NODE_RANK");
+        all.map(|(_, value)| value.map(str::to_owned)).collect::<Vec<_>>()
+    };
+    assert_eq!(node_ranks(info.exports().unwrap()), [None]);
+    assert_eq!(node_ranks(info.per_node_exports().unwrap()), [Some("1".to_owned())]);
+    for worker in info.workers(2).unwrap() {
+        assert_eq!(node_ranks(worker.exports().unwrap()), [Some("1".to_owned())]);
+    }
 }
 
 #[test]
