@@ -96,9 +96,9 @@ pub fn on_interface(info: &ClusterInfo) -> Result<ClusterInfo, Error> {
 /// only host. Resolves no name.
 #[must_use]
 pub fn on_own_interfaces(info: ClusterInfo) -> ClusterInfo {
-    // NCCL then chooses one itself, and otherwise fails.
     let is_default = info.nccl_is_default() && info.nccl_socket_ifname() == Some(NCCL_DEFAULT);
     if is_default && info.node_count() == Some(1) && nccl_has_none(&interfaces()) {
+        // With the default, NCCL fails. Without it, NCCL chooses an interface itself.
         return info.without_nccl_default(
             "not set, because the default excludes all interfaces of this host",
         );

@@ -56,11 +56,11 @@ impl Helper {
             helper.child.stdout.as_ref().map(unblocked),
             helper.child.stderr.as_ref().map(unblocked),
         ];
-        let unblocked = pipes.into_iter().flatten().collect::<io::Result<()>>();
-        if unblocked.is_err() {
+        if let Err(error) = pipes.into_iter().flatten().collect::<io::Result<()>>() {
             helper.kill();
+            return Err(error);
         }
-        unblocked.map(|()| helper)
+        Ok(helper)
     }
 
     /// Waits until the program has exited, and kills it and what it has started at the deadline.

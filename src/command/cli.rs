@@ -126,8 +126,8 @@ fn work() -> process::ExitCode {
     if let Some(code) = launcher_connection::serve() {
         return code;
     }
-    if let Some(outcome) = worker::serve() {
-        return report(outcome);
+    if let Some(failure) = worker::serve() {
+        return report(Err(failure));
     }
     let words: Vec<OsString> = env::args_os().skip(1).collect();
     let verb = match of_every_rank(&words).map_or_else(|| Ok(Command::try_parse()?.verb), Ok) {

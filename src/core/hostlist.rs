@@ -177,7 +177,7 @@ struct Bracket<'a> {
     /// The text before the bracket.
     before: &'a str,
     ranges: Vec<Range>,
-    /// The number of its numbers.
+    /// How many numbers it stands for.
     count: u64,
 }
 

@@ -405,7 +405,11 @@ impl JobBuilder {
                 return Err(JobError::OneProcessANode(launcher));
             }
             Starts::OneNode if counts.len() > 1 => return Err(JobError::OneNode(launcher)),
-            _ => {}
+            Starts::One
+            | Starts::OneNode
+            | Starts::OnePerNode
+            | Starts::Processes
+            | Starts::Slots => {}
         }
         let rotation = if launcher == Launcher::Slurm { 0 } else { rotation };
         let places = places(&counts, cyclic, rotation);

@@ -48,8 +48,8 @@ const MOST_CPUS: u32 = 1024;
 
 /// Returns the CPUs that a process may use, or this thread.
 pub(crate) fn mask(process: Option<u32>) -> io::Result<Cpus> {
-    let pid = |id: u32| i32::try_from(id).ok().and_then(Pid::from_raw);
-    let pid = |id: u32| pid(id).ok_or(io::ErrorKind::InvalidInput);
+    let pid =
+        |id: u32| i32::try_from(id).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::InvalidInput);
     let set = sched_getaffinity(process.map(pid).transpose()?)?;
     let cpus = (0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu));
     Ok(cpus.filter_map(|cpu| u32::try_from(cpu).ok()).collect())

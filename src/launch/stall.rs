@@ -212,9 +212,9 @@ impl Worker {
     }
 }
 
-/// The length and the time of two streams or files: a value that differs whenever a worker has been
-/// active in between. What it contains means nothing else: clocks of file servers differ from that
-/// of this machine.
+/// The lengths of two streams, or the lengths and times of files: a value that differs whenever a
+/// worker has been active in between. What it contains means nothing else: clocks of file servers
+/// differ from that of this machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Trace([(u64, Duration); 2]);
 
@@ -226,16 +226,18 @@ impl Trace {
 
     /// The trace of two files, which need not exist.
     pub(crate) fn of_files(paths: [&Path; 2]) -> Trace {
-        Trace(paths.map(|path| {
-            let Ok(file) = std::fs::metadata(path) else { return Default::default() };
-            let time = file.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
-            (file.len(), time.unwrap_or_default())
-        }))
+        Trace(paths.map(Trace::of))
     }
 
     /// The trace of a heartbeat file.
     fn of_file(file: &HeldFile) -> Trace {
-        Trace::of_files([&file.path, Path::new("")])
+        Trace([Trace::of(&file.path), Default::default()])
+    }
+
+    fn of(path: &Path) -> (u64, Duration) {
+        let Ok(file) = std::fs::metadata(path) else { return Default::default() };
+        let time = file.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+        (file.len(), time.unwrap_or_default())
     }
 }
 
@@ -273,8 +275,8 @@ fn touch(path: &Path) -> io::Result<()> {
     File::options().write(true).open(path)?.set_modified(SystemTime::now())
 }
 
-/// Creates the file of a worker, and names it in the worker's variables. It exists as long as what
-/// is returned.
+/// Creates the file of a worker, and names it in the worker's variables. The file exists until the
+/// returned value is dropped.
 pub(super) fn heartbeat_file(worker: &mut Command) -> Result<HeldFile, LaunchError> {
     let file = HeldFile::write(TargetFile { variable: VARIABLE, text: String::new() })?;
     worker.env(VARIABLE, &file.path);

@@ -134,7 +134,10 @@ pub(super) fn tell_remaining(ranks: Vec<u32>, signal: i32, left: Duration) {
 ///
 /// `killed_in`: the worker was asked to exit, and is killed after this time.
 pub(super) fn tell_stop(role: Role, process: u32, stop: Stop, killed_in: Option<Duration>) {
-    let name = if role.is_scheduler { "the" } else { "rank" };
+    let who = match role.is_scheduler {
+        true => "the scheduler".to_owned(),
+        false => format!("rank {}", role.rank),
+    };
     let end = match killed_in {
         Some(grace) => {
             format!("; it was asked to end, and SIGKILL ends it in {} s", grace.as_secs_f64())
@@ -142,5 +145,5 @@ pub(super) fn tell_stop(role: Role, process: u32, stop: Stop, killed_in: Option<
         None if stop.is_by_terminal() => "; Ctrl-C ends the job".to_owned(),
         None => String::new(),
     };
-    tell(&format!("{name} {role} (process {process}) is stopped: {stop}{end}"));
+    tell(&format!("{who} (process {process}) is stopped: {stop}{end}"));
 }

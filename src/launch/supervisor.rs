@@ -124,7 +124,7 @@ impl Supervisor {
 
     pub(crate) fn started(&mut self, child: &Child) {
         let id = Pid::from_child(child);
-        self.watchdog.say(id);
+        self.watchdog.watch(id);
         let (is_stopped, is_asked, is_interrupted) = (false, false, false);
         self.groups.push(Group { id, runs: true, is_stopped, is_asked, is_interrupted });
     }

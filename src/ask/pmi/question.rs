@@ -31,9 +31,9 @@ pub struct Question {
 }
 
 impl Question {
-    /// Asks over a connection: for rank 0's host, by the name that it has for itself, a secret, and
-    /// this process's node, if the launcher provides the nodes of all ranks. On one node, only for
-    /// the latter.
+    /// Asks over a connection: for this process's node, if the launcher provides the nodes of all
+    /// ranks. Unless that shows that there is one node, it also asks for a secret and for rank 0's
+    /// host, by the name that the host has for itself.
     ///
     /// # Errors
     /// Returns an error if the server does not answer, or if not all ranks ask.

@@ -86,9 +86,9 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     let rows = [&show::rows(&info)[..], &more].concat();
     let device = devices::only(&info, &environment, machine.topology.devices());
     let own = Summary::new(&rows, &findings, Cores::new(&machine), device);
-    let verdict_alone = if findings.is_empty() { "no problems found on this host\n" } else { "" };
+    let no_problems = if findings.is_empty() { "no problems found on this host\n" } else { "" };
     let table = show::table(&info, &more);
-    let report = format!("{table}\n{verdict_alone}{}", lines_of(&findings));
+    let report = format!("{table}\n{no_problems}{}", lines_of(&findings));
     if info.rank().is_first() {
         // Before it waits for the others.
         stream::print_styled(&report)?;

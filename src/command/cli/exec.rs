@@ -112,7 +112,7 @@ impl Options {
     /// Reads this process's place, and waits for its master.
     fn read(&self, environment: &Environment) -> Result<ClusterInfo, Failure> {
         let info = self.place.read(environment, self.quiet)?;
-        self.given.check()?;
+        self.given.check_words()?;
         if let Some(patience) = self.wait_for_master.filter(|_| !self.dry_run) {
             // This host's own address depends on the route to the master, so the master's name must
             // resolve first.
@@ -163,7 +163,7 @@ impl Options {
         let of_port = if is_met { None } else { port::of_rank_0(info) };
         let is_alone = self.dry_run || is_met;
         let master = if is_alone { None } else { doctor::master_of_several_nodes(info, PATIENCE) };
-        let of_words = self.given.finding(info);
+        let of_words = self.given.same_words_on_node(info);
         let findings = of_words.into_iter().chain(master).chain(of_port).chain(also);
         let said = self.quiet.warn_also(info, environment, findings);
         if !self.dry_run && !self.meet.is_asked() {

@@ -147,7 +147,7 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     let launch = Launch::new(&info, workers).map_err(|error| failure(words, error))?;
     // Before its places are asked for: with restarts, they contain the number of the attempt.
     let mut launch = launch.max_restarts(options.max_restarts).node_timeout(options.node_timeout);
-    options.given.check()?;
+    options.given.check_words()?;
     let places = places(&mut launch);
     // Expanding the words now reports errors before anything starts.
     let first = places.iter().map(|place| options.words(place)).collect::<Result<Vec<_>, _>>()?;
@@ -162,8 +162,8 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     // Launches that stay connected say it themselves.
     map.iter().filter(|_| !is_joint).for_each(JobMap::tell_if_on_one_host);
     let launch = options.limited(launch, chosen.map(|(threads, _)| threads));
-    // Stays in effect while this process is connected to those of the other nodes. A worker restores
-    // the limit for itself, if this program can become one.
+    // Stays in effect while this process is connected to those of the other nodes. Only if a worker
+    // can restore the limit for itself, for which this program must be found.
     let files = (is_joint && own_program().is_some()).then(|| OpenFiles::for_meeting(&info));
     let before = files.as_ref().and_then(OpenFiles::before);
     let mut fault: Option<Failure> = None;
@@ -216,7 +216,7 @@ impl Options {
         workers: u32,
         few: Option<Finding>,
     ) -> Vec<Finding> {
-        let of_words = first.and_then(|place| self.given.finding(place));
+        let of_words = first.and_then(|place| self.given.same_words_on_node(place));
         let ranks = first.and_then(|place| place.ranks_on_host());
         let share = ranks.map(|ranks| share_of_workers(ranks, self.keep_binding));
         let too_many = share.and_then(|share| too_many(chosen, info.users_threads(), &share));

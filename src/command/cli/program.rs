@@ -87,7 +87,7 @@ impl ProgramOptions {
     }
 
     /// Checks the words for errors that would occur on every node.
-    pub(super) fn check(&self) -> Result<(), TemplateError> {
+    pub(super) fn check_words(&self) -> Result<(), TemplateError> {
         if self.template { Placeholders::check_words(&self.command) } else { Ok(()) }
     }
 
@@ -98,7 +98,7 @@ impl ProgramOptions {
     }
 
     /// Reports processes of a node that would all get the same words for the node.
-    pub(super) fn finding(&self, info: &ClusterInfo) -> Option<Finding> {
+    pub(super) fn same_words_on_node(&self, info: &ClusterInfo) -> Option<Finding> {
         let processes = info.local_world_size().filter(|&size| size > 1)?;
         (self.template && Placeholders::are_for_a_node(&self.command)).then(|| Finding::warning("same-words-on-node", format!("each of this node's {processes} processes starts the same command, which names the node"), "a server that expects one process on each node then meets several with the same number", "start one process on each node, or use {rank} or {local_rank} in the command"))
     }

@@ -34,14 +34,14 @@ pub(super) fn is_worker() -> bool {
 }
 
 /// Becomes a worker if this process was started for that. Returns why it could not.
-pub(super) fn serve() -> Option<Result<(), Failure>> {
+pub(super) fn serve() -> Option<Failure> {
     let mut words = std::env::args_os().skip(2);
     let parent = is_worker().then(|| words.next()?.to_str()?.parse().ok()).flatten()?;
     let files = words.next()?.to_str()?.parse().ok();
     if let Err(error) = crate::end_with_parent(parent) {
-        return Some(Err(Failure::Orphan(error)));
+        return Some(Failure::Orphan(error));
     }
     files.into_iter().for_each(restore);
     let words: Vec<OsString> = words.collect();
-    Some(Err(mpienv_launch::seam::exec(&mut command(&words)).into()))
+    Some(mpienv_launch::seam::exec(&mut command(&words)).into())
 }

@@ -81,13 +81,13 @@ fn count(form: Form, value: &str, environment: &Environment) -> Option<Result<us
         Form::Cuda => Some(Ok(visible(value))),
         Form::Ascend => Some(Ok(value.split(',').map_while(digits::<u32>).count())),
         Form::Numbers if ["", "all", "none", "void"].contains(&value) => None,
-        Form::Numbers => Some(different(value, range)),
+        Form::Numbers => Some(count_different(value, range)),
         Form::Tiles if value.is_empty() => None,
         Form::Tiles => {
             let hierarchy = environment.get("ZE_FLAT_DEVICE_HIERARCHY");
             // There, tiles are parts of a device. Elsewhere, each is a device.
             let are_parts = hierarchy.is_some_and(|it| it.eq_ignore_ascii_case("COMPOSITE"));
-            Some(different(value, |entry| {
+            Some(count_different(value, |entry| {
                 let mut device = tile(entry)?;
                 device.truncate(if are_parts { 1 } else { device.len() });
                 Ok([device])
@@ -96,7 +96,7 @@ fn count(form: Form, value: &str, environment: &Environment) -> Option<Result<us
         Form::Selector => {
             // Several terms, exclusions, kinds and `*` name no fixed number.
             let (_, list) = value.split_once(':')?;
-            let count = different(list, |entry| tile(entry).map(|tile| [tile])).ok()?;
+            let count = count_different(list, |entry| tile(entry).map(|tile| [tile])).ok()?;
             let is_one_term = !value.contains(['!', ';']);
             is_one_term.then_some(Ok(count))
         }
@@ -108,7 +108,7 @@ fn count(form: Form, value: &str, environment: &Environment) -> Option<Result<us
 
 /// Counts the different devices that the entries of a list name, or returns an entry that names
 /// none.
-fn different<T: Ord, I: IntoIterator<Item = T>>(
+fn count_different<T: Ord, I: IntoIterator<Item = T>>(
     list: &str,
     devices: impl Fn(&str) -> Result<I, String>,
 ) -> Result<usize, String> {

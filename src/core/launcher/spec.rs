@@ -32,7 +32,7 @@ pub(crate) struct LauncherSpec {
 /// Returns the variable that identifies a launcher, if it is set.
 pub(crate) type MarkerOf = fn(&Environment) -> Option<&'static str>;
 
-/// What a launcher's command starts, and what remedies say about it.
+/// What a launcher's command starts, for which MPI, and what remedies say about it.
 #[derive(Debug)]
 pub struct Advice {
     /// How to start a process.

@@ -51,13 +51,13 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
             rank => ("worker", rank - 1),
         };
         vars.set(
-                CONFIG,
-                format!(
-                    "{{\"cluster\":{{\"chief\":[{}],\"worker\":[{}]}},\"task\":{{\"type\":\"{task}\",\"index\":{index}}}}}",
-                    endpoint(0),
-                    workers.join(",")
-                ),
-            );
+            CONFIG,
+            format!(
+                "{{\"cluster\":{{\"chief\":[{}],\"worker\":[{}]}},\"task\":{{\"type\":\"{task}\",\"index\":{index}}}}}",
+                endpoint(0),
+                workers.join(",")
+            ),
+        );
     })],
 };
 

@@ -120,7 +120,7 @@ impl Watchdog {
             return Some(early);
         }
         self.start(descendants);
-        groups.iter().for_each(|group| self.say(group));
+        groups.iter().for_each(|group| self.watch(*group));
         self.process.is_none().then_some(START_EVERY)
     }
 
@@ -143,8 +143,12 @@ impl Watchdog {
         self.process.as_ref().map(|(child, _)| Pid::from_child(child))
     }
 
-    /// Says which group does not outlive the launcher from now on, or that nothing is left to do.
-    pub(super) fn say(&mut self, line: impl Display) {
+    /// From now on, this group does not outlive the launcher.
+    pub(super) fn watch(&mut self, group: Pid) {
+        self.say(group);
+    }
+
+    fn say(&mut self, line: impl Display) {
         if let Some((_, stdin)) = &mut self.process {
             // In one write, which cannot be cut in two. If the watchdog was killed, `renew` tells
             // the next one.

@@ -107,11 +107,14 @@ mod tests {
             // The strangers are there first.
             thread::sleep(Duration::from_millis(50));
             let peer = scope.spawn(move || connect(&other, &KEY, 5, 2, at_one, PATIENCE));
-            let own = connect(&one, &KEY, 2, 5, at_other, PATIENCE);
-            let peer = peer.join().unwrap();
+            let (outgoing, incoming) = connect(&one, &KEY, 2, 5, at_other, PATIENCE);
+            let (of_peer, at_peer) = peer.join().unwrap();
             is_over.store(true, Ordering::Relaxed);
-            assert_eq!(own.0.unwrap().local_addr().unwrap(), peer.1.unwrap().peer_addr().unwrap());
-            assert_eq!(own.1.unwrap().peer_addr().unwrap(), peer.0.unwrap().local_addr().unwrap());
+            let ends = |one: &TcpStream, other: &TcpStream| {
+                assert_eq!(one.local_addr().unwrap(), other.peer_addr().unwrap());
+            };
+            ends(&outgoing.unwrap(), &at_peer.unwrap());
+            ends(&of_peer.unwrap(), &incoming.unwrap());
         });
     }
 

@@ -12,7 +12,8 @@ use crate::launcher::{VARIABLES, display_variable};
 const SIGNS: &str = "RANK RANK_ID RANKID RANK_INDEX PROCID PE_ID APP_PE MY_PE NODE_INDEX \
                      PROCESS_INDEX ALLOC_INDEX";
 
-/// The same of numbers that without a size may also be identifiers, or those of independent tasks.
+/// The last words of numbers that may also be identifiers, or the numbers of independent tasks: they
+/// are a sign only beside a size.
 const NUMBERS: &str = "PROC_ID PROCESS_ID NODE_ID NODEID WORKER_ID WORKER_INDEX WORKER_NUMBER \
                        TASK_ID TASK_INDEX REPLICA_ID REPLICA_INDEX HOST_INDEX HOST_ID \
                        MACHINE_INDEX MACHINE_ID SLICE_ID POD_INDEX";
