@@ -100,10 +100,7 @@ impl From<CollectiveError> for Error {
             Environment(_) | Rendezvous(_) | Socket(_) | NoMpi => {
                 Error::new(exit_code(error.kind(), WRONG_INPUT), error)
             }
-            _ => Error {
-                reach: Reach::Lost,
-                ..Error::new(exit_code(error.kind(), TRAINING_FAILED), error)
-            },
+            _ => Error::new(exit_code(error.kind(), TRAINING_FAILED), error).reaching(Reach::Lost),
         }
     }
 }

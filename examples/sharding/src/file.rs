@@ -3,7 +3,7 @@
 pub mod folder;
 pub mod tensor_file;
 
-use std::fs::{self, File, FileType, Metadata};
+use std::fs::{self, File, Metadata};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -19,13 +19,13 @@ use tempfile::{Builder, NamedTempFile};
 /// possibly forever.
 pub fn open(path: &Path) -> io::Result<File> {
     // Look first, because opening a device can have an effect.
-    check_kind(&fs::metadata(path).map_err(|error| link_error(path, error))?)?;
+    check_kind(&fs::metadata(path).map_err(|error| link_error(path, error))?, "it ", "")?;
     // Reading a regular file is the same with or without `NONBLOCK`, and opening a pipe does not
     // wait for a writer.
     let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed();
     let file = File::options().read(true).custom_flags(flags).open(path)?;
     // Look again, because it may have been replaced in between.
-    check_kind(&file.metadata()?)?;
+    check_kind(&file.metadata()?, "it ", "")?;
     Ok(file)
 }
 
@@ -42,14 +42,18 @@ pub fn read(path: &Path, most: u64) -> io::Result<Option<Vec<u8>>> {
     Ok(None)
 }
 
-/// Describes what is not a regular file: "is a pipe and not a regular file".
-fn other_kind(found: &Metadata) -> Option<String> {
-    (!found.is_file()).then(|| format!("is {} and not a regular file", kind(found.file_type())))
-}
-
-fn check_kind(found: &Metadata) -> io::Result<()> {
-    let refusal = |kind| io::Error::new(io::ErrorKind::InvalidInput, format!("it {kind}"));
-    other_kind(found).map_or(Ok(()), |kind| Err(refusal(kind)))
+/// Refuses what is not a regular file: "is a pipe and not a regular file", between two more texts.
+fn check_kind(found: &Metadata, before: &str, after: &str) -> io::Result<()> {
+    let kind = match found.file_type() {
+        kind if kind.is_file() => return Ok(()),
+        kind if kind.is_char_device() || kind.is_block_device() => "a device",
+        kind if kind.is_fifo() => "a pipe",
+        kind if kind.is_socket() => "a socket",
+        kind if kind.is_dir() => "a folder",
+        _ => "something else",
+    };
+    let text = format!("{before}is {kind} and not a regular file{after}");
+    Err(io::Error::new(io::ErrorKind::InvalidInput, text))
 }
 
 /// Says of a symbolic link that leads nowhere that it is one.
@@ -61,16 +65,6 @@ fn link_error(path: &Path, error: io::Error) -> io::Error {
             io::Error::new(error.kind(), reason)
         }
         _ => error,
-    }
-}
-
-fn kind(found: FileType) -> &'static str {
-    match found {
-        found if found.is_char_device() || found.is_block_device() => "a device",
-        found if found.is_fifo() => "a pipe",
-        found if found.is_socket() => "a socket",
-        found if found.is_dir() => "a folder",
-        _ => "something else",
     }
 }
 
@@ -99,13 +93,10 @@ pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
 /// a regular file.
 pub fn place_of(path: &Path) -> io::Result<PathBuf> {
     match fs::metadata(path) {
-        Ok(found) => match other_kind(&found) {
-            None => return fs::canonicalize(path).map_err(naming(path)),
-            Some(kind) => {
-                let reason = format!("{kind}; it is left as it is");
-                return Err(naming(path)(io::Error::new(io::ErrorKind::InvalidInput, reason)));
-            }
-        },
+        Ok(found) => {
+            let checked = check_kind(&found, "", "; it is left as it is");
+            return checked.and_then(|()| fs::canonicalize(path)).map_err(naming(path));
+        }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(naming(path)(error)),
     }

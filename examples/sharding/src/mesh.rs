@@ -31,21 +31,15 @@ impl Mesh {
         let mut cuts = vec![1, world];
         for arrangement in arrangements {
             let mut product = 1;
-            for &size in arrangement.iter().rev() {
+            cuts.extend(arrangement.iter().rev().map(|size| {
                 product *= size;
-                cuts.push(product);
-            }
+                product
+            }));
         }
-        cuts.sort_unstable();
+        cuts.sort_unstable_by(|a, b| b.cmp(a));
         cuts.dedup();
-        let mut dims = Vec::new();
-        for pair in cuts.windows(2) {
-            if pair[1] % pair[0] != 0 {
-                return None;
-            }
-            dims.insert(0, pair[1] / pair[0]);
-        }
-        Some(Mesh { dims })
+        let sizes = cuts.windows(2).map(|cut| (cut[0] % cut[1] == 0).then(|| cut[0] / cut[1]));
+        Some(Mesh { dims: sizes.collect::<Option<_>>()? })
     }
 
     /// Returns the axes of each dimension of an arrangement that this mesh refines. A dimension of

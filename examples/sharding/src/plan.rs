@@ -11,7 +11,6 @@ use super::operator::Operator;
 use super::propagate::NUMBER_BYTES;
 use super::redistribute::{Step, Traffic};
 use super::strategy::Strategy;
-use crate::error::Error;
 use crate::join;
 
 /// Which collective calls a plan may use. The results are the same, to rounding.
@@ -109,11 +108,6 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Plans a step: cuts the operators and inserts the exchanges between them.
-    pub fn new(network: &Network, terms: &Terms) -> Result<Plan, Error> {
-        build::build(network, terms)
-    }
-
     /// Lists the operators with their strategies, such as `matmul ((2,4),(4,1)), relu ((2,4),)`.
     pub fn named_strategies(&self) -> String {
         let nodes = self.network.nodes.iter().zip(&self.strategies);

@@ -9,38 +9,42 @@ use crate::propagate;
 use crate::redistribute::redistribute;
 use crate::strategy::Strategy;
 
-pub(super) fn build(network: &Network, terms: &Terms) -> Result<Plan, Error> {
-    let cuts = propagate::propagate(network, terms.world, terms.data_cut)?;
-    let nodes = network.nodes.iter().zip(&cuts.arrangements);
-    let strategies: Vec<_> = nodes.map(|(node, cuts)| node.operator.strategy(cuts)).collect();
-    let axes = cuts.arrangements.iter().map(|arrangement| cuts.mesh.axes_of(arrangement)).collect();
-    let place = |shape: &[usize]| {
-        let layout = propagate::fed(&cuts.mesh, terms.data_cut, shape);
-        Placed { shape: shape.to_vec(), layout }
-    };
-    // A network ends in its loss, so there is at least one operator.
-    let last = network.nodes.len() - 1;
-    let samples = place(&network.nodes[0].shapes[0]);
-    let labels = place(&network.nodes[last].shapes[1]);
+impl Plan {
+    /// Plans a step: cuts the operators and inserts the exchanges between them.
+    pub fn new(network: &Network, terms: &Terms) -> Result<Plan, Error> {
+        let cuts = propagate::propagate(network, terms.world, terms.data_cut)?;
+        let nodes = network.nodes.iter().zip(&cuts.arrangements);
+        let strategies: Vec<_> = nodes.map(|(node, cuts)| node.operator.strategy(cuts)).collect();
+        let axes =
+            cuts.arrangements.iter().map(|arrangement| cuts.mesh.axes_of(arrangement)).collect();
+        let place = |shape: &[usize]| {
+            let layout = propagate::fed(&cuts.mesh, terms.data_cut, shape);
+            Placed { shape: shape.to_vec(), layout }
+        };
+        // A network ends in its loss, so there is at least one operator.
+        let last = network.nodes.len() - 1;
+        let samples = place(&network.nodes[0].shapes[0]);
+        let labels = place(&network.nodes[last].shapes[1]);
 
-    let mut builder = Builder { network, terms, axes, instructions: Vec::new() };
-    let forward = builder.forward(&strategies, &samples, &labels);
-    let gradients = builder.backward(&forward);
-    let loss_operator = forward[last].1;
-    let (loss, gradients) = builder.sums(loss_operator, gradients);
-    let parameters = builder.update(&gradients);
-    Ok(Plan {
-        instructions: builder.instructions,
-        mesh: cuts.mesh,
-        collectives: terms.collectives,
-        network: network.clone(),
-        strategies,
-        parameters,
-        samples,
-        labels,
-        loss_operator,
-        loss,
-    })
+        let mut builder = Builder { network, terms, axes, instructions: Vec::new() };
+        let forward = builder.forward(&strategies, &samples, &labels);
+        let gradients = builder.backward(&forward);
+        let loss_operator = forward[last].1;
+        let (loss, gradients) = builder.sums(loss_operator, gradients);
+        let parameters = builder.update(&gradients);
+        Ok(Plan {
+            instructions: builder.instructions,
+            mesh: cuts.mesh,
+            collectives: terms.collectives,
+            network: network.clone(),
+            strategies,
+            parameters,
+            samples,
+            labels,
+            loss_operator,
+            loss,
+        })
+    }
 }
 
 struct Builder<'a> {
