@@ -133,36 +133,26 @@ enum Split {
 }
 
 impl Split {
-    fn images(self) -> &'static str {
+    /// The names of the images' file and of the labels'.
+    fn names(self) -> [&'static str; 2] {
         match self {
-            Split::Train => "train-images-idx3-ubyte",
-            Split::Test => "t10k-images-idx3-ubyte",
-        }
-    }
-
-    fn labels(self) -> &'static str {
-        match self {
-            Split::Train => "train-labels-idx1-ubyte",
-            Split::Test => "t10k-labels-idx1-ubyte",
+            Split::Train => ["train-images-idx3-ubyte", "train-labels-idx1-ubyte"],
+            Split::Test => ["t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"],
         }
     }
 
     /// The folders to search for this part if the user named `folder`.
     fn folders(self, folder: &Path) -> Vec<PathBuf> {
-        match self {
-            Split::Train => vec![folder.to_owned(), folder.join("train")],
+        let places: &[&str] = match self {
+            Split::Train => &["", "train"],
             // The tutorial sets DATA_PATH to MNIST_Data/train. The test files are in
             // MNIST_Data/test.
-            Split::Test if find_file(folder, Split::Train.images()).is_some() => {
-                vec![
-                    folder.to_owned(),
-                    folder.join("test"),
-                    folder.join("../test"),
-                    folder.join(".."),
-                ]
+            Split::Test if find_file(folder, Split::Train.names()[0]).is_some() => {
+                &["", "test", "../test", ".."]
             }
-            Split::Test => vec![folder.to_owned(), folder.join("test")],
-        }
+            Split::Test => &["", "test"],
+        };
+        places.iter().map(|place| folder.join(place)).collect()
     }
 }
 
@@ -181,7 +171,7 @@ impl Files {
             Error::input(format!("{files} do not belong together: {fault}"))
         };
         // Check before reading the pixels, which takes longest.
-        let counts = [images.count() as usize, labels.len()];
+        let counts = [images.count as usize, labels.len()];
         if counts[0] != counts[1] && counts[1] != 0 {
             return Err(mismatch(other_counts(counts[0], counts[1])));
         }
@@ -195,7 +185,7 @@ fn find(folder: &Path, split: Split) -> Result<Files, Error> {
         let folder = folder.display();
         return Err(Error::input(format!("{folder} is not a folder: {REMEDY}")));
     }
-    let folders = split.folders(folder);
+    let (folders, [images, labels]) = (split.folders(folder), split.names());
     let missing = |name, folders: &[PathBuf]| {
         let places =
             join(folders.iter().map(|folder| folder.join(name).display().to_string()), ", ");
@@ -204,10 +194,10 @@ fn find(folder: &Path, split: Split) -> Result<Files, Error> {
     };
     let (folder, images) = folders
         .iter()
-        .find_map(|folder| Some((folder, find_file(folder, split.images())?)))
-        .ok_or_else(|| missing(split.images(), &folders))?;
-    let labels = find_file(folder, split.labels())
-        .ok_or_else(|| missing(split.labels(), std::slice::from_ref(folder)))?;
+        .find_map(|folder| Some((folder, find_file(folder, images)?)))
+        .ok_or_else(|| missing(images, &folders))?;
+    let labels =
+        find_file(folder, labels).ok_or_else(|| missing(labels, std::slice::from_ref(folder)))?;
     Ok(Files { images, labels })
 }
 
@@ -236,9 +226,10 @@ mod tests {
         fs::create_dir_all(folder).unwrap();
         let count = labels.len() as u32;
         let pixels: Vec<u8> = labels.iter().flat_map(|&label| [label; 784]).collect();
-        fs::write(folder.join(split.images()), idx(idx::IMAGES_MAGIC, &[count, 28, 28], &pixels))
+        let [images_name, labels_name] = split.names();
+        fs::write(folder.join(images_name), idx(idx::IMAGES_MAGIC, &[count, 28, 28], &pixels))
             .unwrap();
-        fs::write(folder.join(split.labels()), idx(idx::LABELS_MAGIC, &[count], labels)).unwrap();
+        fs::write(folder.join(labels_name), idx(idx::LABELS_MAGIC, &[count], labels)).unwrap();
     }
 
     /// Loads `named` in a folder that holds the training files in `train` and the test files in

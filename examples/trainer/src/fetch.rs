@@ -191,8 +191,8 @@ impl Fetch {
         let bar = bar(file.name);
         let mut attempts = 0;
         loop {
-            let resumed = part.size() > 0;
-            let before = part.size();
+            let resumed = part.size > 0;
+            let before = part.size;
             attempts += 1;
             let fault = match client.transfer(url, &mut part, &bar) {
                 Ok(()) => match part.finish(file, path)? {
@@ -208,13 +208,13 @@ impl Fetch {
                     part.clear().map_err(Fault::Disk)?;
                     resumed
                 }
-                Fault::BrokenOff(_) => part.size() > before,
+                Fault::BrokenOff(_) => part.size > before,
                 _ => false,
             };
             if !again || attempts == ATTEMPTS {
                 return Err(fault);
             }
-            let at = part.size();
+            let at = part.size;
             bar.suspend(|| {
                 let _ = writeln!(remarks, "mnist: {url}: {fault}; resuming at byte {at}");
             });

@@ -114,11 +114,11 @@ impl Plot {
             &mut chart,
             &losses,
             self.history.widest(self.steps),
-            CurveStyle::thin(BATCH),
+            BATCH.stroke_width(1),
             "rank 0's batches",
         )?;
-        line(&mut chart, &train, BETWEEN_EPOCHS, CurveStyle::thick(TRAIN, &train), "train")?;
-        line(&mut chart, &test, BETWEEN_EPOCHS, CurveStyle::thick(TEST, &test), "test")?;
+        line(&mut chart, &train, BETWEEN_EPOCHS, TRAIN.stroke_width(2), "train")?;
+        line(&mut chart, &test, BETWEEN_EPOCHS, TEST.stroke_width(2), "test")?;
         legend(&mut chart, SeriesLabelPosition::UpperRight)
     }
 
@@ -133,7 +133,7 @@ impl Plot {
         let mut chart = chart(area, "test accuracy, %").build_cartesian_2d(self.time(), range)?;
         mesh(&mut chart, self.time_name(), &|y| format!("{y:.1}"))?;
         let name = format!("last {last:.2} %, best {high:.2} %");
-        line(&mut chart, &curve, BETWEEN_EPOCHS, CurveStyle::thick(TEST, &curve), &name)?;
+        line(&mut chart, &curve, BETWEEN_EPOCHS, TEST.stroke_width(2), &name)?;
         legend(&mut chart, SeriesLabelPosition::LowerRight)
     }
 }
@@ -176,45 +176,25 @@ where
     Ok(())
 }
 
-/// The style of a curve.
-#[derive(Clone, Copy)]
-struct CurveStyle {
-    color: RGBColor,
-    width: u32,
-    /// The size of the points.
-    points: u32,
-}
-
-impl CurveStyle {
-    fn thin(color: RGBColor) -> CurveStyle {
-        CurveStyle { color, width: 1, points: 0 }
-    }
-
-    /// Draws a point for each value while there are few enough to tell them apart.
-    fn thick(color: RGBColor, curve: &[(f64, f64)]) -> CurveStyle {
-        CurveStyle { color, width: 2, points: if curve.len() <= 40 { 3 } else { 0 } }
-    }
-}
-
-/// Draws a curve. Gaps larger than `widest` interrupt it, because values are missing.
+/// Draws a curve. Gaps larger than `widest` interrupt it, because values are missing. A thick curve
+/// has a point for each value while there are few enough to tell them apart.
 fn line<'b, Y>(
     chart: &mut Chart<'b, Y>,
     curve: &[(f64, f64)],
     widest: f64,
-    style: CurveStyle,
+    style: ShapeStyle,
     name: &str,
 ) -> Result<(), Fault>
 where
     Y: Ranged<ValueType = f64>,
 {
-    let CurveStyle { color, width, points } = style;
+    let points = if style.stroke_width > 1 && curve.len() <= 40 { 3 } else { 0 };
     for (index, piece) in curve.chunk_by(|a, b| b.0 - a.0 <= widest).enumerate() {
-        let series =
-            LineSeries::new(piece.iter().copied(), color.stroke_width(width)).point_size(points);
+        let series = LineSeries::new(piece.iter().copied(), style).point_size(points);
         let drawn = chart.draw_series(series)?;
         if index == 0 {
             drawn.label(name).legend(move |(x, y)| {
-                PathElement::new([(x, y), (x + 18, y)], color.stroke_width(2))
+                PathElement::new([(x, y), (x + 18, y)], style.color.stroke_width(2))
             });
         }
     }

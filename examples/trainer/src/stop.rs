@@ -1,5 +1,6 @@
 //! Stops all ranks after the same step when any of them receives a signal.
 
+use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -97,12 +98,11 @@ fn end_at_repeat() -> io::Result<()> {
     let mut signals = signal_hook::iterator::Signals::new([consts::SIGINT, consts::SIGTERM])?;
     // A separate thread, because the main thread may be blocked forever.
     thread::Builder::new().spawn(move || {
-        let mut came: Vec<(i32, Instant)> = Vec::new();
+        let mut came = HashMap::new();
         for number in signals.forever() {
-            match came.iter().find(|(before, _)| *before == number) {
-                None => came.push((number, Instant::now())),
-                Some((_, first)) if first.elapsed() < SAME_REQUEST => {}
-                Some(_) => signal_hook::low_level::exit(128 + number),
+            let first = came.entry(number).or_insert_with(Instant::now);
+            if first.elapsed() >= SAME_REQUEST {
+                signal_hook::low_level::exit(128 + number);
             }
         }
     })?;

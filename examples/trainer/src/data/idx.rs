@@ -23,13 +23,13 @@ const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 /// A file of 28x28 images whose header has been read.
 pub struct Images<'path> {
     file: IdxFile<'path>,
-    count: u32,
+    /// The number of images according to the header.
+    pub count: u32,
 }
 
 /// Reads the header of a file of 28x28 images.
 pub fn open_images(path: &Path) -> Result<Images<'_>, Error> {
-    let mut file = IdxFile::open(path)?;
-    file.expect_magic(IMAGES_MAGIC)?;
+    let mut file = IdxFile::open(path, IMAGES_MAGIC)?;
     let [count, rows, columns] = [file.number()?, file.number()?, file.number()?];
     if [rows, columns] != [SIDE as u32; 2] {
         let found = format!("holds images of {rows}x{columns} pixels");
@@ -39,11 +39,6 @@ pub fn open_images(path: &Path) -> Result<Images<'_>, Error> {
 }
 
 impl Images<'_> {
-    /// The number of images according to the header.
-    pub fn count(&self) -> u32 {
-        self.count
-    }
-
     /// The pixels, image by image, row by row.
     pub fn read(self) -> Result<Vec<u8>, Error> {
         let length = u64::from(self.count) * (SIDE * SIDE) as u64;
@@ -53,8 +48,7 @@ impl Images<'_> {
 
 /// Reads the labels of a file, one byte each.
 pub fn read_labels(path: &Path) -> Result<Vec<u8>, Error> {
-    let mut file = IdxFile::open(path)?;
-    file.expect_magic(LABELS_MAGIC)?;
+    let mut file = IdxFile::open(path, LABELS_MAGIC)?;
     let count = file.number()?;
     let count = file.possible(count, "labels")?;
     file.body(u64::from(count))
@@ -80,24 +74,22 @@ struct IdxFile<'path> {
 }
 
 impl<'path> IdxFile<'path> {
-    fn open(path: &'path Path) -> Result<IdxFile<'path>, Error> {
+    /// Opens a file that must begin with `magic`.
+    fn open(path: &'path Path, magic: u32) -> Result<IdxFile<'path>, Error> {
         let unreadable = |error| Error::in_file(path, format!("cannot be read: {error}"));
         let file = file::open(path).map_err(unreadable)?;
         let length = file.metadata().map_err(unreadable)?.len();
         let (gzip, reader) = unpacked(file).map_err(unreadable)?;
         let size = (!gzip).then_some(length);
-        Ok(IdxFile { path, reader, gzip, size, position: 0 })
-    }
-
-    fn expect_magic(&mut self, expected: u32) -> Result<(), Error> {
-        let found = self.number()?;
-        if found == expected {
-            return Ok(());
+        let mut file = IdxFile { path, reader, gzip, size, position: 0 };
+        let found = file.number()?;
+        if found != magic {
+            let what = if magic == IMAGES_MAGIC { "images" } else { "labels" };
+            return Err(file.error(format!(
+                "begins with {found:#010x}, but an IDX file of {what} begins with {magic:#010x}"
+            )));
         }
-        let what = if expected == IMAGES_MAGIC { "images" } else { "labels" };
-        Err(self.error(format!(
-            "begins with {found:#010x}, but an IDX file of {what} begins with {expected:#010x}"
-        )))
+        Ok(file)
     }
 
     /// Reads the next big-endian number of the header.

@@ -57,19 +57,23 @@ impl Client {
         // A server must not redirect https to http.
         let mut request =
             self.agent.get(url).config().https_only(url.starts_with("https:")).build();
-        if part.size() > 0 {
-            request = request.header(RANGE, format!("bytes={}-", part.size()));
-            if let Some(etag) = part.etag() {
+        if part.size > 0 {
+            request = request.header(RANGE, format!("bytes={}-", part.size));
+            if let Some(etag) = &part.etag {
                 request = request.header(IF_RANGE, etag);
             }
         }
         let response = request.call().map_err(|error| self.broken_off(&error))?;
         let (head, body) = response.into_parts();
         match head.status {
-            StatusCode::OK => part.begin(strong_etag(&head.headers)).map_err(Fault::Disk)?,
+            StatusCode::OK => {
+                // A weak ETag does not guarantee identical bytes.
+                let etag = text(&head.headers, ETAG).filter(|etag| etag.starts_with('"'));
+                part.begin(etag).map_err(Fault::Disk)?;
+            }
             StatusCode::PARTIAL_CONTENT => {
                 let range = text(&head.headers, CONTENT_RANGE).unwrap_or("no Content-Range");
-                if !range.starts_with(&format!("bytes {}-", part.size())) {
+                if !range.starts_with(&format!("bytes {}-", part.size)) {
                     return Err(Fault::Range(range.to_owned()));
                 }
             }
@@ -77,28 +81,28 @@ impl Client {
             status => return Err(Fault::Status(status)),
         }
         let length = body.content_length();
-        let expected = length.map(|length| part.size().saturating_add(length));
+        let expected = length.map(|length| part.size.saturating_add(length));
         if let Some(expected) = expected {
             bar.set_length(expected);
         }
         let mut body = body.into_reader();
         let mut buffer = vec![0; 1 << 16];
         loop {
-            bar.set_position(part.size());
+            bar.set_position(part.size);
             let count = match body.read(&mut buffer) {
                 Ok(0) => break,
                 Ok(count) => count,
                 Err(error) => return Err(self.broken_off(&ureq::Error::from(error))),
             };
-            if part.size() + count as u64 > LIMIT {
+            if part.size + count as u64 > LIMIT {
                 return Err(Fault::TooLong);
             }
             part.add(&buffer[..count]).map_err(Fault::Disk)?;
         }
         match expected {
-            Some(expected) if part.size() < expected => Err(Fault::BrokenOff(format!(
+            Some(expected) if part.size < expected => Err(Fault::BrokenOff(format!(
                 "the transfer ended after {} of {expected} bytes",
-                part.size()
+                part.size
             ))),
             _ => Ok(()),
         }
@@ -112,11 +116,6 @@ impl Client {
     }
 }
 
-/// Returns the ETag if it is strong. A weak one does not guarantee identical bytes.
-fn strong_etag(headers: &HeaderMap) -> Option<&str> {
-    text(headers, ETAG).filter(|etag| etag.starts_with('"'))
-}
-
 fn text(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
     headers.get(name)?.to_str().ok()
 }
@@ -126,7 +125,7 @@ fn text(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
 pub struct Part {
     file: File,
     path: PathBuf,
-    size: u64,
+    pub size: u64,
     url: String,
     /// The server's ETag for these bytes, if it sent one.
     etag: Option<String>,
@@ -151,14 +150,6 @@ impl Part {
             part.clear()?;
         }
         Ok(part)
-    }
-
-    pub fn size(&self) -> u64 {
-        self.size
-    }
-
-    pub fn etag(&self) -> Option<&str> {
-        self.etag.as_deref()
     }
 
     pub fn clear(&mut self) -> io::Result<()> {
