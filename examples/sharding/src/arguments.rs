@@ -1,6 +1,7 @@
 //! Options that both programs have, and parsers for values of options.
 
 use std::io::{self, Write};
+use std::str::FromStr;
 use std::time::Duration;
 
 use crate::{error, job};
@@ -17,6 +18,11 @@ pub struct PlannedRanks {
     pub rank: u32,
 }
 
+/// The name of a value on the command line.
+pub fn name_of(value: &impl clap::ValueEnum) -> String {
+    value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+}
+
 /// Lets all options take negative numbers, so that the error shows the allowed range.
 pub fn numbers_may_be_negative(command: clap::Command) -> clap::Command {
     let takes_one = |arg: &clap::Arg| !arg.is_positional() && arg.get_action().takes_values();
@@ -31,6 +37,11 @@ pub fn whole_u32(text: &str) -> Result<u32, String> {
 
 pub fn whole_u64(text: &str) -> Result<u64, String> {
     text.parse().map_err(|_| format!("expected a whole number from 0 to {}", u64::MAX))
+}
+
+/// Parses a `NonZero` number.
+pub fn at_least_one<T: FromStr>(text: &str) -> Result<T, &'static str> {
+    text.parse().map_err(|_| "expected a whole number, 1 or more")
 }
 
 pub fn positive(text: &str) -> Result<f32, &'static str> {

@@ -6,7 +6,7 @@ use super::network::Parameter;
 use super::plan::Plan;
 use super::tensor::{Tensor, places};
 use crate::error::Error;
-use crate::file::tensor_file::{Entries, NamedTensor, PartsDigest, TensorFile};
+use crate::file::tensor_file::{Entries, NamedTensor, TensorFile, digest_of};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -91,13 +91,8 @@ impl Checkpoint {
         TensorFile::sealed(entries, tensors.collect()).write(path)
     }
 
-    /// Reads a file.
-    pub fn read(path: &Path) -> Result<Checkpoint, Error> {
-        Ok(Checkpoint::read_with_digest(path)?.0)
-    }
-
-    /// Reads a file like [`Checkpoint::read`], and also returns its SHA-256.
-    pub fn read_with_digest(path: &Path) -> Result<(Checkpoint, String), Error> {
+    /// Reads a file, and also returns its SHA-256.
+    pub fn read(path: &Path) -> Result<(Checkpoint, String), Error> {
         let (file, digest) = TensorFile::read_with_digest(path)??;
         let entries = file.entries().map_err(|reason| not_a_checkpoint(path, reason))?;
         let entries = file.verify(entries).map_err(|damage| {
@@ -257,7 +252,7 @@ impl RunId {
     /// Identifies a run of `plan` with initial parameters drawn by `drawn`, such as an
     /// [`Init`](super::init::Init).
     pub fn new(plan: &Plan, drawn: &impl fmt::Debug) -> RunId {
-        RunId { plan: plan_digest(plan), start: digest(&[&format!("{drawn:?}")]) }
+        RunId { plan: plan_digest(plan), start: digest_of([format!("{drawn:?}")]) }
     }
 
     /// Identifies the run that resumes with `plan` after `steps` steps. It is the same run if the
@@ -267,7 +262,7 @@ impl RunId {
         if next == self.plan {
             return self.clone();
         }
-        RunId { plan: next, start: digest(&[&self.plan, &self.start, &steps.to_string()]) }
+        RunId { plan: next, start: digest_of([&self.plan, &self.start, &steps.to_string()]) }
     }
 }
 
@@ -279,13 +274,7 @@ impl fmt::Display for RunId {
 }
 
 fn plan_digest(plan: &Plan) -> String {
-    digest(&[&plan.graph(), &plan.instructions_of(0)])
-}
-
-fn digest(texts: &[&str]) -> String {
-    let mut sha = PartsDigest::default();
-    texts.iter().for_each(|text| sha.add(text));
-    sha.finish()
+    digest_of([plan.graph(), plan.instructions_of(0)])
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Files of named tensors in the safetensors format, and the SHA-256 that shows whether one has
 //! changed.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::path::Path;
 
@@ -150,26 +151,15 @@ fn incomplete(path: &Path) -> impl Fn(SafeTensorError) -> Error {
     move |error| Error::in_file(path, format!("is not a complete safetensors file: {error}"))
 }
 
-/// A digest of several parts. Each part is preceded by its length, so that different lists cannot
-/// collide.
-pub struct PartsDigest(Context);
-
-impl Default for PartsDigest {
-    fn default() -> Self {
-        PartsDigest(Context::new(&SHA256))
+/// The SHA-256 of several parts, in hexadecimal. Each part is preceded by its length, so that
+/// different lists cannot collide.
+pub fn digest_of<P: AsRef<[u8]>>(parts: impl IntoIterator<Item = P>) -> String {
+    let mut sha = Context::new(&SHA256);
+    for part in parts {
+        sha.update(&(part.as_ref().len() as u64).to_le_bytes());
+        sha.update(part.as_ref());
     }
-}
-
-impl PartsDigest {
-    pub fn add(&mut self, part: impl AsRef<[u8]>) {
-        let part = part.as_ref();
-        self.0.update(&(part.len() as u64).to_le_bytes());
-        self.0.update(part);
-    }
-
-    pub fn finish(self) -> String {
-        file::hex(self.0.finish().as_ref())
-    }
+    file::hex(sha.finish().as_ref())
 }
 
 /// Metadata values by name.
@@ -184,21 +174,19 @@ fn text(value: &Value) -> String {
 }
 
 fn content_digest(entries: &Entries, tensors: &[NamedTensor]) -> String {
-    let mut sha = PartsDigest::default();
+    let mut parts: Vec<Cow<'_, [u8]>> = Vec::new();
     for (name, value) in entries.iter().filter(|(name, _)| *name != DIGEST) {
-        sha.add(name);
-        sha.add(text(value));
+        parts.extend([name.as_bytes().into(), text(value).into_bytes().into()]);
     }
     let mut tensors: Vec<&NamedTensor> = tensors.iter().collect();
     // Hash the tensors in the order in which files are read.
     tensors.sort_by(|a, b| a.name.cmp(&b.name));
     for NamedTensor { name, numbers, shape, bytes } in tensors {
-        sha.add(name);
-        sha.add((numbers.bitsize() as u64 / 8).to_le_bytes());
-        sha.add(shape.iter().flat_map(|&length| (length as u64).to_le_bytes()).collect::<Vec<_>>());
-        sha.add(bytes);
+        let size = (numbers.bitsize() as u64 / 8).to_le_bytes().to_vec();
+        let shape: Vec<u8> = shape.iter().flat_map(|&size| (size as u64).to_le_bytes()).collect();
+        parts.extend([name.as_bytes().into(), size.into(), shape.into(), bytes.into()]);
     }
-    sha.finish()
+    digest_of(parts)
 }
 
 #[cfg(test)]

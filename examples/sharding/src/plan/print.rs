@@ -1,6 +1,7 @@
 //! Prints a plan: the network with its strategies, and each rank's instructions.
 
-use super::{Collectives, Instruction, Operation, Plan};
+use super::{Instruction, Operation, Plan};
+use crate::arguments::name_of;
 use crate::error::Error;
 use crate::join;
 use crate::operator::Operator;
@@ -58,10 +59,7 @@ impl Plan {
         };
         let lines = numbered(self.instructions.iter().enumerate().map(line));
         let traffic = self.traffic();
-        let collectives = match self.collectives {
-            Collectives::Compat => "compat",
-            Collectives::Min => "min",
-        };
+        let collectives = name_of(&self.collectives);
         let bytes = (traffic.bytes_per_rank(world) * 100.0).round() / 100.0;
         format!(
             "# rank {rank} of {world}, mesh {}\n{lines}\
@@ -153,7 +151,7 @@ fn kinds(shapes: &[Vec<usize>]) -> String {
 mod tests {
     use super::*;
     use crate::network::Chain;
-    use crate::plan::Terms;
+    use crate::plan::{Collectives, Terms};
 
     fn plan(collectives: Collectives) -> Plan {
         let chain =

@@ -86,7 +86,7 @@ pub fn newest(folders: &[PathBuf]) -> Result<Vec<(PathBuf, Checkpoint)>, Error> 
 /// If the file cannot be read, or its name is that of another moment or rank. Any other name, such
 /// as that of a merged checkpoint, says nothing.
 pub fn read(path: &Path) -> Result<(Checkpoint, String), Error> {
-    let (checkpoint, digest) = Checkpoint::read_with_digest(path)?;
+    let (checkpoint, digest) = Checkpoint::read(path)?;
     let Some(named) = path.file_name().and_then(|name| named(name.to_str()?)) else {
         return Ok((checkpoint, digest));
     };
