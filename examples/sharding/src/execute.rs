@@ -53,7 +53,9 @@ pub struct Executor<'a> {
     turned: Tensor,
     /// A buffer for sums that share a call.
     bucket: Vec<f32>,
-    own_loss: Option<f32>,
+    /// The mean loss, in the last step, of the samples whose loss this rank computes, if there are
+    /// any. These are the rank's own samples if the loss operator is cut like the data set.
+    pub own_loss: Option<f32>,
 }
 
 impl<'a> Executor<'a> {
@@ -163,14 +165,6 @@ impl<'a> Executor<'a> {
         }
         state.steps += 1;
         Ok(self.results[plan.loss].data[0])
-    }
-
-    /// Returns the mean loss, in the last step, of the samples whose loss this rank computes, if
-    /// there are any.
-    ///
-    /// These are the rank's own samples if the loss operator is cut like the data set.
-    pub fn own_loss(&self) -> Option<f32> {
-        self.own_loss
     }
 
     /// Computes the sums of the bucket that starts at instruction `first`. Returns the number of

@@ -13,7 +13,7 @@ use serde_json::Value;
 #[derive(Serialize)]
 struct Terms<'a> {
     version: &'static str,
-    model: &'static str,
+    model: &'a str,
     strategy: &'a str,
     #[serde(rename = "training set, labels 0 to 9")]
     train: [usize; CLASSES],
@@ -31,7 +31,7 @@ pub const ON_GPUS: &str = "data parallel on GPUs";
 
 /// Compares the model, strategy, configuration and label counts of all ranks.
 pub fn check_config(
-    model: &'static str,
+    model: &str,
     strategy: &str,
     config: &TrainConfig,
     data: &Datasets,

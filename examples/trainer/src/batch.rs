@@ -112,15 +112,6 @@ pub enum Order {
     File,
 }
 
-impl std::fmt::Display for Order {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Order::Shuffle => "shuffle",
-            Order::File => "file",
-        })
-    }
-}
-
 impl Order {
     /// Fills `samples` with the indices 0, 1, .. in the order of `epoch`, which is the same on
     /// every rank.

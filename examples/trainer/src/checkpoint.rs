@@ -6,7 +6,9 @@ use std::fs;
 use std::io;
 use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::agreement;
@@ -15,11 +17,13 @@ use crate::parameters::{self, Shapes};
 use crate::stop::Stop;
 use crate::train::TrainConfig;
 use mpienv::collective::Group;
+use mpienv_sharding::arguments::{at_least_one, name_of};
 use mpienv_sharding::error::{Error, Reach};
 use mpienv_sharding::file::folder::{self, FolderLock, KEPT};
 use mpienv_sharding::file::tensor_file::{Entries, TensorFile};
 use mpienv_sharding::file::{naming, sibling};
 use mpienv_sharding::join;
+use mpienv_sharding::plan::Plan;
 
 /// The progress of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -41,13 +45,19 @@ impl Position {
 }
 
 /// When and where checkpoints are written.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, clap::Args)]
 pub struct Settings {
-    /// The folder for checkpoints. `None` disables them.
+    /// Keep the run's last five checkpoints in a folder: one after each epoch, one when Ctrl-C or
+    /// SIGTERM stops the run
+    #[arg(long = "checkpoint-dir", value_name = "DIR")]
     pub folder: Option<PathBuf>,
-    /// The number of steps between checkpoints, in addition to one at the end of each epoch.
+
+    /// Also write a checkpoint every N steps
+    #[arg(long = "checkpoint-every", value_name = "N", requires = "folder", value_parser = at_least_one::<NonZeroU64>)]
     pub every: Option<NonZeroU64>,
-    /// Whether to resume from the newest checkpoint. Otherwise, the folder must not contain any.
+
+    /// Resume from the newest checkpoint, if there is one
+    #[arg(long, requires = "folder")]
     pub resume: bool,
 }
 
@@ -61,27 +71,25 @@ pub struct Run {
 }
 
 impl Run {
-    /// Describes a data-parallel run of a model with these
-    /// [`crate::model::Model::parameter_shapes`].
-    pub fn new(config: &TrainConfig, shapes: Shapes, ranks: u32, train: &Dataset) -> Run {
+    /// Describes a run of a model with these [`crate::model::Model::parameter_shapes`]: with its
+    /// operators cut by a plan, or data parallel.
+    pub fn new(
+        config: &TrainConfig,
+        cut: Option<&Plan>,
+        shapes: Shapes,
+        ranks: u32,
+        train: &Dataset,
+    ) -> Run {
         let terms = vec![
-            (STRATEGY, agreement::DATA_PARALLEL.to_owned()),
+            (STRATEGY, cut.map_or(agreement::DATA_PARALLEL.to_owned(), Plan::named_strategies)),
             ("ranks", ranks.to_string()),
             ("batch size", config.batch_size.to_string()),
             ("learning rate", config.learning_rate.to_string()),
             ("seed", config.seed.to_string()),
-            ("order", config.order.to_string()),
+            ("order", name_of(&config.order)),
             ("training set, labels 0 to 9", join(train.class_counts(), " ")),
         ];
         Run { terms, shapes, epoch_steps: config.steps(train.count(), ranks) as u64 }
-    }
-
-    /// Describes the same run with its operators cut over the ranks by `strategies`.
-    pub fn with_strategies(mut self, strategies: &str) -> Run {
-        for (_, text) in self.terms.iter_mut().filter(|(name, _)| *name == STRATEGY) {
-            strategies.clone_into(text);
-        }
-        self
     }
 }
 
@@ -96,16 +104,15 @@ pub struct Checkpoints {
     pub stop: Stop,
     /// `Some` only on rank 0 of a run that keeps checkpoints.
     writer: Option<(Folder, Run)>,
-    kept: bool,
-    every: Option<NonZeroU64>,
-    start: Position,
+    shared: Shared,
 }
 
-/// Rank 0's message to all other ranks at the start.
-#[derive(Serialize, Deserialize)]
-enum Beginning {
-    Failed(String),
-    At { start: Position, kept: bool, every: Option<NonZeroU64> },
+/// What all ranks know of the checkpoints.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+struct Shared {
+    start: Position,
+    kept: bool,
+    every: Option<NonZeroU64>,
 }
 
 impl Checkpoints {
@@ -124,101 +131,30 @@ impl Checkpoints {
         group: &mut Group,
         remark: &mut dyn FnMut(&str),
     ) -> Result<Checkpoints, Error> {
-        let mut own = Ok(Checkpoints::default());
-        let mut word = Vec::new();
-        if group.rank().is_first() {
-            own = Checkpoints::open(settings, run, parameters, remark);
-            let beginning = match &own {
-                Ok(Checkpoints { start, kept, every, .. }) => {
-                    Beginning::At { start: *start, kept: *kept, every: *every }
-                }
-                Err(error) => Beginning::Failed(error.to_string()),
-            };
-            word = serde_json::to_vec(&beginning).map_err(Error::input)?;
-        }
-        group.broadcast_bytes(&mut word, 0)?;
-        match serde_json::from_slice(&word).map_err(Error::input)? {
-            _ if group.rank().is_first() => own.map_err(|error| error.reaching(Reach::All)),
-            Beginning::Failed(reason) => Err(first_rank_failed(&reason)),
-            Beginning::At { start, kept, every } => {
-                Ok(Checkpoints { kept, every, start, ..Checkpoints::default() })
-            }
-        }
-    }
-
-    fn open(
-        settings: &Settings,
-        run: Run,
-        parameters: &mut Vec<f32>,
-        remark: &mut dyn FnMut(&str),
-    ) -> Result<Checkpoints, Error> {
-        let Some(path) = &settings.folder else { return Ok(Checkpoints::default()) };
-        let folder = Folder::open(path, remark)?;
-        let mut start = Position::default();
-        if settings.resume {
-            match folder.newest(remark)? {
-                Some(whole) => {
-                    let path = &whole.path;
-                    (start, *parameters) = read(&whole, &run).map_err(|reason| {
-                        let refused = format!("{} {reason}", path.display());
-                        Error::input(format!(
-                            "{refused}; to resume, use the same model, options, data and number of \
-                             ranks, or name another --checkpoint-dir"
-                        ))
-                    })?;
-                    check_name(&whole, start, run.epoch_steps)?;
-                    let Position { epoch, step, .. } = start;
-                    remark(&format!(
-                        "resuming from {}: epoch {epoch}, step {step}",
-                        path.display()
-                    ));
-                }
-                None => remark(&format!(
-                    "{} has no checkpoint to resume from: starting at the first step",
-                    path.display()
-                )),
-            }
-        } else if let Some(newest) = folder.last()? {
-            return Err(Error::input(format!(
-                "{} already exists: continue from it with --resume, or name another --checkpoint-dir",
-                newest.display()
-            )));
-        }
-        // Remove files only once the run is accepted. A refused run must not change the folder.
-        folder.remove_unfinished()?;
-        if start == Position::default() {
-            // This shows immediately whether the folder is writable.
-            folder.save(start.steps(run.epoch_steps), &file(&run, start, parameters))?;
-        }
-        let writer = Some((folder, run));
-        Ok(Checkpoints {
-            writer,
-            kept: true,
-            every: settings.every,
-            start,
-            ..Checkpoints::default()
-        })
+        let mut writer = None;
+        let own = group.rank().is_first().then(|| {
+            let Some(path) = &settings.folder else { return Ok(Shared::default()) };
+            let (folder, start) = open(path, settings.resume, &run, parameters, remark)?;
+            writer = Some((folder, run));
+            Ok(Shared { start, kept: true, every: settings.every })
+        });
+        let shared = from_first(own, group)?;
+        Ok(Checkpoints { stop: Stop::default(), writer, shared })
     }
 
     pub fn start(&self) -> Position {
-        self.start
+        self.shared.start
     }
 
     /// Returns whether the run keeps checkpoints. All ranks return the same value.
     pub fn are_kept(&self) -> bool {
-        self.kept
-    }
-
-    /// Returns whether a checkpoint is due after `steps` steps of the whole run. All ranks return
-    /// the same value.
-    pub fn are_due(&self, steps: u64) -> bool {
-        self.kept && self.every.is_some_and(|every| steps.is_multiple_of(every.get()))
+        self.shared.kept
     }
 
     /// The number of steps until the next checkpoint is due, if any is, after `steps` steps of the
-    /// whole run; at least 1.
+    /// whole run; at least 1. All ranks return the same value.
     pub fn steps_until_due(&self, steps: u64) -> Option<u64> {
-        let every = self.every.filter(|_| self.kept)?.get();
+        let every = self.shared.every.filter(|_| self.shared.kept)?.get();
         Some(every - steps % every)
     }
 
@@ -235,29 +171,84 @@ impl Checkpoints {
         parameters: &[f32],
         group: &mut Group,
     ) -> Result<Option<PathBuf>, Error> {
-        if !self.kept {
+        if !self.shared.kept {
             return Ok(None);
         }
+        let mut path = None;
         let own = self.writer.as_ref().map(|(folder, run)| {
-            folder.save(position.steps(run.epoch_steps), &file(run, position, parameters))
+            let steps = position.steps(run.epoch_steps);
+            path = Some(folder.save(steps, &file(run, position, parameters))?);
+            Ok(())
         });
-        let mut word = match &own {
-            Some(Err(error)) => error.to_string().into_bytes(),
-            _ => Vec::new(),
-        };
-        group.broadcast_bytes(&mut word, 0)?;
-        match own {
-            Some(Ok(path)) => Ok(Some(path)),
-            Some(Err(error)) => Err(error.reaching(Reach::All)),
-            None if word.is_empty() => Ok(None),
-            None => Err(first_rank_failed(&mpienv::printable(&word))),
-        }
+        from_first(own, group)?;
+        Ok(path)
     }
 }
 
-/// The other ranks' error if rank 0 fails.
-fn first_rank_failed(reason: &str) -> Error {
-    Error::input(format!("rank 0: {reason}")).reaching(Reach::All)
+/// Opens the folder for a run, and finds where the run starts: if it resumes, at the newest
+/// checkpoint, whose parameters are loaded into `parameters`.
+fn open(
+    path: &Path,
+    resume: bool,
+    run: &Run,
+    parameters: &mut Vec<f32>,
+    remark: &mut dyn FnMut(&str),
+) -> Result<(Folder, Position), Error> {
+    let folder = Folder::open(path, remark)?;
+    let mut start = Position::default();
+    if resume {
+        match folder.newest(remark)? {
+            Some(whole) => {
+                let path = &whole.path;
+                (start, *parameters) = read(&whole, run).map_err(|reason| {
+                    let refused = format!("{} {reason}", path.display());
+                    Error::input(format!(
+                        "{refused}; to resume, use the same model, options, data and number of \
+                         ranks, or name another --checkpoint-dir"
+                    ))
+                })?;
+                check_name(&whole, start, run.epoch_steps)?;
+                let Position { epoch, step, .. } = start;
+                remark(&format!("resuming from {}: epoch {epoch}, step {step}", path.display()));
+            }
+            None => remark(&format!(
+                "{} has no checkpoint to resume from: starting at the first step",
+                path.display()
+            )),
+        }
+    } else if let Some((_, newest)) = folder.list()?.pop() {
+        return Err(Error::input(format!(
+            "{} already exists: continue from it with --resume, or name another --checkpoint-dir",
+            newest.display()
+        )));
+    }
+    // Remove files only once the run is accepted. A refused run must not change the folder.
+    folder.remove_unfinished()?;
+    if start == Position::default() {
+        // This shows immediately whether the folder is writable.
+        folder.save(start.steps(run.epoch_steps), &file(run, start, parameters))?;
+    }
+    Ok((folder, start))
+}
+
+/// Tells all other ranks, whose `own` is `None`, what rank 0 did or why it could not. All ranks of
+/// `group` must call this.
+fn from_first<T: Serialize + DeserializeOwned>(
+    own: Option<Result<T, Error>>,
+    group: &mut Group,
+) -> Result<T, Error> {
+    let mut word = Vec::new();
+    if let Some(own) = &own {
+        word = serde_json::to_vec(&own.as_ref().map_err(Error::to_string)).map_err(Error::input)?;
+    }
+    group.broadcast_bytes(&mut word, 0)?;
+    let told = match own {
+        Some(own) => own,
+        None => serde_json::from_slice::<Result<T, String>>(&word).map_err(Error::input)?.map_err(
+            |reason| Error::input(format!("rank 0: {}", mpienv::printable(reason.as_bytes()))),
+        ),
+    };
+    told.map_err(|error| error.reaching(Reach::All))
 }
 
 /// Builds a checkpoint: named parameters, with the position and the run as metadata.
@@ -281,34 +272,31 @@ fn file(run: &Run, position: Position, parameters: &[f32]) -> TensorFile {
 /// Reads the position and the parameters, or returns why an undamaged file is no checkpoint of this
 /// run.
 fn read(whole: &Undamaged, run: &Run) -> Result<(Position, Vec<f32>), String> {
-    fn number<T: std::str::FromStr>(name: &str, text: &str) -> Result<T, String> {
-        text.parse().map_err(|_| unreadable(name))
-    }
-    fn unreadable(name: &str) -> String {
-        format!("is not a checkpoint: its metadata has no readable {name}")
-    }
     let parameters = parameters::from_file(&run.shapes, &whole.file)
         .map_err(|reason| format!("is of another model: it {reason}"))?;
-    let text = |name: &str| {
-        let found = whole.entries.get(name).and_then(serde_json::Value::as_str);
-        found.ok_or_else(|| unreadable(name))
-    };
     for (name, expected) in &run.terms {
-        let found = match text(name) {
-            Err(_) if *name == STRATEGY => agreement::DATA_PARALLEL,
+        let found = match entry(whole, name) {
+            Err(_) if *name == STRATEGY => agreement::DATA_PARALLEL.to_owned(),
             found => found?,
         };
-        if found != expected {
+        if found != *expected {
             let found = format!("it has {name} {found}, this run has {expected}");
             return Err(format!("is of another run: {found}"));
         }
     }
     let position = Position {
-        epoch: number("epoch", text("epoch")?)?,
-        step: number("step", text("step")?)?,
-        loss_sum: number("loss sum", text("loss sum")?)?,
+        epoch: entry(whole, "epoch")?,
+        step: entry(whole, "step")?,
+        loss_sum: entry(whole, "loss sum")?,
     };
     Ok((position, parameters))
+}
+
+/// Parses an entry of a file's metadata.
+fn entry<T: FromStr>(whole: &Undamaged, name: &str) -> Result<T, String> {
+    let text = whole.entries.get(name).and_then(serde_json::Value::as_str);
+    text.and_then(|text| text.parse().ok())
+        .ok_or_else(|| format!("is not a checkpoint: its metadata has no readable {name}"))
 }
 
 /// Stores a number as its bits, because the JSON parser does not round exactly.
@@ -361,8 +349,7 @@ impl Folder {
 
     /// Removes files that a killed run left unfinished.
     fn remove_unfinished(&self) -> Result<(), Error> {
-        let unfinished = |name: &str| is_unfinished(name).then_some(());
-        folder::files(&self.path, unfinished)
+        folder::files(&self.path, steps_of_unfinished)
             .and_then(|files| folder::remove(files.into_iter().map(|(_, path)| path)))
             .map_err(unusable)
     }
@@ -370,16 +357,11 @@ impl Folder {
     /// Removes old checkpoints, then writes one. There are never more than [`KEPT`], even if the
     /// process is killed.
     fn save(&self, steps: u64, file: &TensorFile) -> Result<PathBuf, Error> {
-        let path = self.path.join(name_of(steps));
+        let path = self.path.join(file_name(steps));
         let others = self.list()?.into_iter().map(|(_, path)| path).filter(|other| *other != path);
         folder::remove(others.rev().skip(KEPT - 1)).map_err(unusable)?;
         file.write(&path).map_err(unusable)?;
         Ok(path)
-    }
-
-    /// Returns the path of the newest checkpoint, damaged or not.
-    fn last(&self) -> Result<Option<PathBuf>, Error> {
-        Ok(self.list()?.pop().map(|(_, path)| path))
     }
 
     /// Returns the newest undamaged checkpoint. Newer, damaged ones are renamed, with a remark.
@@ -421,7 +403,7 @@ fn check_name(whole: &Undamaged, position: Position, epoch_steps: u64) -> Result
         "{} says {named} steps in its name, but holds epoch {epoch}, step {step}, which is after \
          {steps} steps: it was renamed or copied; name it {}, or move it away",
         path.display(),
-        name_of(steps)
+        file_name(steps)
     )))
 }
 
@@ -430,7 +412,7 @@ fn unusable(error: impl std::fmt::Display) -> Error {
     Error::input(format!("{error}; {remedy}"))
 }
 
-fn name_of(steps: u64) -> String {
+fn file_name(steps: u64) -> String {
     format!("{PREFIX}{steps:09}{SUFFIX}")
 }
 
@@ -439,12 +421,11 @@ fn steps_of(name: &str) -> Option<u64> {
     name.strip_prefix(PREFIX)?.strip_suffix(SUFFIX)?.parse().ok()
 }
 
-/// Returns whether this is the temporary name under which [`mpienv_sharding::file::write`]
-/// writes a checkpoint.
-fn is_unfinished(name: &str) -> bool {
-    let name = name.strip_prefix('.').and_then(|name| name.strip_suffix(".part"));
-    name.and_then(|name| name.rsplit_once('.'))
-        .is_some_and(|(name, _process)| steps_of(name).is_some())
+/// Parses it from the temporary name under which [`mpienv_sharding::file::write`] writes a
+/// checkpoint.
+fn steps_of_unfinished(name: &str) -> Option<u64> {
+    let (name, _process) = name.strip_prefix('.')?.strip_suffix(".part")?.rsplit_once('.')?;
+    steps_of(name)
 }
 
 #[cfg(test)]

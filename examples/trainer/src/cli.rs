@@ -11,14 +11,15 @@ use clap::parser::ValueSource;
 use clap::{CommandFactory, FromArgMatches, Parser};
 use mpienv::Rank;
 use mpienv_sharding::arguments::{
-    PlannedRanks, numbers_may_be_negative, positive, seconds, whole_u32, whole_u64,
+    PlannedRanks, at_least_one, name_of, numbers_may_be_negative, positive, seconds, whole_u32,
+    whole_u64,
 };
 use mpienv_sharding::error::Error;
 use mpienv_sharding::job::Backend;
 use mpienv_sharding::plan::{Collectives, Plan, Terms};
 use mpienv_sharding::strategy::Assignment;
 use std::ffi::OsString;
-use std::num::{NonZeroU64, NonZeroUsize};
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -100,18 +101,9 @@ pub struct MnistArgs {
     #[arg(long, value_name = "FILE")]
     pub metrics: Option<PathBuf>,
 
-    /// Keep the run's last five checkpoints in a folder: one after each epoch, one when Ctrl-C or
-    /// SIGTERM stops the run
-    #[arg(long, value_name = "DIR")]
-    checkpoint_dir: Option<PathBuf>,
-
-    /// Also write a checkpoint every N steps
-    #[arg(long, value_name = "N", requires = "checkpoint_dir", value_parser = at_least_one::<NonZeroU64>)]
-    checkpoint_every: Option<NonZeroU64>,
-
-    /// Resume from the newest checkpoint, if there is one
-    #[arg(long, requires = "checkpoint_dir")]
-    resume: bool,
+    /// When and where checkpoints are written
+    #[command(flatten)]
+    pub checkpoints: checkpoint::Settings,
 
     /// Plot loss and accuracy as an SVG picture, updated during the run; an existing file is
     /// replaced
@@ -276,15 +268,6 @@ impl MnistArgs {
         }
     }
 
-    pub fn checkpoints(&self) -> checkpoint::Settings {
-        let MnistArgs { checkpoint_dir, checkpoint_every, resume, .. } = self;
-        checkpoint::Settings {
-            folder: checkpoint_dir.clone(),
-            every: *checkpoint_every,
-            resume: *resume,
-        }
-    }
-
     /// The title of the run's plot.
     pub fn title(&self, rank: Rank) -> String {
         let data = match self.source() {
@@ -296,7 +279,7 @@ impl MnistArgs {
         let MnistArgs { batch_size, learning_rate, seed, .. } = self;
         let ranks =
             if rank.size() == 1 { "1 rank".to_owned() } else { format!("{} ranks", rank.size()) };
-        let model = self.model.model(0).name();
+        let model = name_of(&self.model);
         let cut: String =
             self.cuts.strategies.iter().map(|strategy| format!(", {strategy}")).collect();
         format!(
@@ -314,9 +297,8 @@ impl MnistArgs {
 }
 
 /// Returns the arguments for the ranks that this process starts: all except `--ranks N`.
-pub fn without_ranks(arguments: impl Iterator<Item = OsString>) -> Vec<OsString> {
+pub fn without_ranks(mut arguments: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let mut kept = Vec::new();
-    let mut arguments = arguments;
     while let Some(argument) = arguments.next() {
         if argument == "--ranks" {
             arguments.next();
@@ -325,11 +307,6 @@ pub fn without_ranks(arguments: impl Iterator<Item = OsString>) -> Vec<OsString>
         }
     }
     kept
-}
-
-/// Parses a `NonZero` number.
-fn at_least_one<T: std::str::FromStr>(text: &str) -> Result<T, &'static str> {
-    text.parse().map_err(|_| "expected a whole number, 1 or more")
 }
 
 /// Parses the path of a plot. Its extension must not suggest another format.
@@ -343,14 +320,9 @@ fn svg(name: OsString) -> Result<PathBuf, &'static str> {
 
 /// Parses the URL of a mirror. Plain http is allowed because downloads are verified by SHA-256.
 fn address(text: &str) -> Result<String, &'static str> {
-    let known = ["https://", "http://"]
-        .iter()
-        .any(|scheme| text.len() > scheme.len() && text.starts_with(scheme));
-    if known {
-        Ok(text.to_owned())
-    } else {
-        Err("expected an address that begins with https:// or http://")
-    }
+    let rest = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
+    let known = rest.is_some_and(|rest| !rest.is_empty());
+    known.then(|| text.to_owned()).ok_or("expected an address that begins with https:// or http://")
 }
 
 #[cfg(test)]

@@ -18,29 +18,22 @@ use mpienv_sharding::file::{self, naming};
 #[derive(Debug)]
 pub struct Metrics {
     path: PathBuf,
-    begin: Begin,
+    /// Whether the run is resumed, and an existing file's lines are kept.
+    resume: bool,
     /// Opened for the first line.
     file: Option<File>,
 }
 
-/// What happens to the lines of an existing file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Begin {
-    Truncate,
-    /// For a resumed run.
-    Append,
-}
-
 impl Metrics {
     /// Creates metrics for the file at `path`, which stays unchanged until [`Report::begin`].
-    pub fn new(path: &Path, begin: Begin) -> io::Result<Metrics> {
+    pub fn new(path: &Path, resume: bool) -> io::Result<Metrics> {
         match file::place_of(path)? {
             place if place.exists() => {
                 drop(File::options().append(true).open(path).map_err(naming(path))?)
             }
             _ => file::check(path)?,
         }
-        Ok(Metrics { path: path.to_owned(), begin, file: None })
+        Ok(Metrics { path: path.to_owned(), resume, file: None })
     }
 
     /// Returns the file, opening it on the first call.
@@ -53,7 +46,7 @@ impl Metrics {
                 let named = naming(&self.path);
                 let file =
                     File::options().append(true).create(true).open(&self.path).map_err(named)?;
-                if self.begin == Begin::Truncate {
+                if !self.resume {
                     file.set_len(0).map_err(named)?;
                 }
                 file
@@ -95,7 +88,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("m.jsonl");
         fs::write(&path, "of a run before\n").unwrap();
-        let mut metrics = Metrics::new(&path, Begin::Truncate).unwrap();
+        let mut metrics = Metrics::new(&path, false).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "of a run before\n");
         metrics.begin(Position::default()).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "");
@@ -125,10 +118,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("m.jsonl");
         for step in [0, 10] {
-            Metrics::new(&path, Begin::Append)
-                .unwrap()
-                .step(&Step { epoch: 0, step, loss: 0.5 })
-                .unwrap();
+            Metrics::new(&path, true).unwrap().step(&Step { epoch: 0, step, loss: 0.5 }).unwrap();
         }
         let lines =
             "{\"epoch\":0,\"step\":0,\"loss\":0.5}\n{\"epoch\":0,\"step\":10,\"loss\":0.5}\n";
@@ -137,9 +127,8 @@ mod tests {
 
     #[test]
     fn a_file_that_cannot_be_written_is_named() {
-        let error = Metrics::new(Path::new("/no/such/folder/m.jsonl"), Begin::Truncate)
-            .unwrap_err()
-            .to_string();
+        let error =
+            Metrics::new(Path::new("/no/such/folder/m.jsonl"), false).unwrap_err().to_string();
         assert!(error.starts_with("/no/such/folder/m.jsonl: No such file or directory"), "{error}");
     }
 }

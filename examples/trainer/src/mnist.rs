@@ -11,11 +11,11 @@ use crate::checkpoint::{self, Checkpoints};
 use crate::cli::{self, Action, Device, MnistArgs};
 use crate::data::{Dataset, Datasets, Source};
 use crate::log::Log;
-use crate::metrics::{Begin, Metrics};
+use crate::metrics::Metrics;
 use crate::model::Model;
 use crate::parameters;
 use crate::stop::Stop;
-use crate::train::{self, Epoch, Gpu, Report, Sharded};
+use crate::train::{self, Epoch, Gpu, Report};
 use mpienv::collective::Group;
 use mpienv_sharding::error::{Error, READER_GONE, Reach, TRAINING_FAILED, WRONG_INPUT};
 use mpienv_sharding::file;
@@ -211,49 +211,31 @@ impl Prepared {
         // Until now, there was nothing to save, so signals kept their default action.
         let stop = Stop::on_signals()
             .map_err(|error| Error::input(format!("cannot handle signals: {error}")))?;
-        let run = checkpoint::Run::new(&config, model.parameter_shapes(), rank.size(), &data.train);
-        let run = match &cut {
-            Some(cut) => run.with_strategies(&cut.named_strategies()),
-            None => run,
-        };
-        let settings = options.checkpoints();
+        let (shapes, ranks) = (model.parameter_shapes(), rank.size());
+        let run = checkpoint::Run::new(&config, cut.as_ref(), shapes, ranks, &data.train);
+        let settings = &options.checkpoints;
         let mut checkpoints =
-            Checkpoints::begin(&settings, run, &mut parameters, group, &mut |text| remark(text))?;
+            Checkpoints::begin(settings, run, &mut parameters, group, &mut |text| remark(text))?;
         checkpoints.stop = stop.clone();
         if rank.is_first() {
-            remark_start(&settings, checkpoints.start().epoch, config.epochs);
+            remark_start(settings, checkpoints.start().epoch, config.epochs);
         }
-        let mut log = Log {
-            out,
-            rank,
-            last: None,
-            log_steps: options.log_steps,
-            others: outputs,
-            stop,
-            reader_gone: false,
-        };
+        let (log_steps, others) = (options.log_steps, outputs);
+        let mut log = Log { out, rank, last: None, log_steps, others, stop, reader_gone: false };
         let (model, parameters) = (model.as_mut(), parameters.as_mut_slice());
+        let (data, config, checkpoints) = (&data, &config, &checkpoints);
+        let run = train::Run { data, config, group, checkpoints, report: &mut log };
         let trained = match (&cut, gpu) {
-            (Some(plan), _) => train::train_sharded(
-                Sharded { model, plan },
-                parameters,
-                &data,
-                &config,
-                group,
-                &checkpoints,
-                &mut log,
-            ),
-            (None, Some(gpu)) => gpu.train(model, parameters, &data, group, &checkpoints, &mut log),
-            (None, None) => {
-                train::train(model, parameters, &data, &config, group, &checkpoints, &mut log)
-            }
+            (Some(plan), _) => run.sharded(model, plan, parameters),
+            (None, Some(gpu)) => gpu.train(model, parameters, run),
+            (None, None) => run.data_parallel(model, parameters),
         };
         let finished = log.finish().map_err(train::cannot_report);
         trained.and(finished)?;
         if log.reader_gone {
             return Err(Error::reader_gone());
         }
-        log.last.map_or(Ok(()), |last| has_learned(&last, &data.test, &config))
+        log.last.map_or(Ok(()), |last| has_learned(&last, &data.test, config))
     }
 }
 
@@ -274,8 +256,8 @@ fn check_outputs(
         ("--plot", &options.plot),
     ];
     let mut taken: Vec<(&'static str, PathBuf)> = Vec::new();
-    for (name, path) in named.into_iter().filter_map(|(name, path)| Some((name, path.as_deref()?)))
-    {
+    for (name, path) in named {
+        let Some(path) = path else { continue };
         // --weights is already read, and the outputs are checked below.
         let Ok(place) = file::place_of(path) else { continue };
         if let Some((other, _)) = taken.iter().find(|(_, other)| *other == place) {
@@ -292,9 +274,9 @@ fn check_outputs(
             Error::input(format!("{error}; {text}"))
         }
     };
-    let begin = if options.checkpoints().resume { Begin::Append } else { Begin::Truncate };
     if let Some(path) = &options.metrics {
-        outputs.push(Box::new(Metrics::new(path, begin).map_err(wrong("--metrics"))?));
+        let metrics = Metrics::new(path, options.checkpoints.resume);
+        outputs.push(Box::new(metrics.map_err(wrong("--metrics"))?));
     }
     #[cfg(feature = "plot")]
     if let Some(path) = &options.plot {

@@ -100,14 +100,6 @@ struct Layer {
 pub trait Model {
     fn architecture(&self) -> Architecture;
 
-    /// The name of the architecture, which must be the same on all ranks.
-    fn name(&self) -> &'static str {
-        match self.architecture() {
-            Architecture::Linear => "linear",
-            Architecture::Mlp => "mlp",
-        }
-    }
-
     /// The names and shapes of the parameters in files, in the order of the slice.
     fn parameter_shapes(&self) -> Shapes {
         let shapes = |layer: &Layer| {
@@ -129,34 +121,19 @@ pub trait Model {
         parameters
     }
 
-    /// Overwrites `gradient` with the gradient of the samples' summed losses, divided by `whole`.
-    /// Returns the undivided sum of the losses.
+    /// Returns the sum of the samples' losses, and prepares [`Model::gradient_part`].
     ///
     /// There is one image per label. `whole` is the number of samples on all ranks together, so
-    /// that the ranks' gradients add up to the gradient of the mean loss. Without samples, the
-    /// gradient is 0.
-    fn gradient(
-        &mut self,
-        parameters: &[f32],
-        images: &[Image],
-        labels: &[u8],
-        whole: usize,
-        gradient: &mut [f32],
-    ) -> f32 {
-        let loss = self.loss(parameters, images, labels, whole);
-        self.gradient_part(images, 0, gradient);
-        loss
-    }
-
-    /// Like [`Model::gradient`], but leaves the gradient itself to [`Model::gradient_part`].
+    /// that the ranks' gradients add up to the gradient of the mean loss.
     fn loss(&mut self, parameters: &[f32], images: &[Image], labels: &[u8], whole: usize) -> f32;
 
     /// The length of the parts in which the gradient can be computed. The last part may be longer.
     fn part(&self) -> usize;
 
-    /// Overwrites a part of the gradient, after [`Model::loss`] with the same images. It begins at
-    /// parameter `first`, a multiple of [`Model::part`], and has that length or includes the last
-    /// parameter.
+    /// Overwrites a part of the gradient of the samples' summed losses, divided by `whole`, after
+    /// [`Model::loss`] with the same images. It begins at parameter `first`, a multiple of
+    /// [`Model::part`], and has that length or includes the last parameter. Without samples, the
+    /// gradient is 0.
     fn gradient_part(&mut self, images: &[Image], first: usize, part: &mut [f32]);
 
     /// Computes the logits of each image.
@@ -194,13 +171,8 @@ impl Evaluation {
     }
 
     /// Encodes the evaluation for exchange between ranks.
-    pub fn to_bytes(self) -> [u8; 24] {
-        let numbers = [self.loss.to_bits(), self.correct, self.count];
-        let mut bytes = [0; 24];
-        for (bytes, number) in bytes.as_chunks_mut().0.iter_mut().zip(numbers) {
-            *bytes = number.to_le_bytes();
-        }
-        bytes
+    pub fn to_bytes(self) -> Vec<u8> {
+        [self.loss.to_bits(), self.correct, self.count].map(u64::to_le_bytes).concat()
     }
 
     /// The inverse of [`Evaluation::to_bytes`].
@@ -240,6 +212,20 @@ mod tests {
         (images, (0..count).map(|index| (index * 7 % CLASSES) as u8).collect())
     }
 
+    /// Overwrites `whole` with the gradient, as for a batch of `count` samples on all ranks
+    /// together. Returns the loss.
+    fn gradient(
+        model: &mut dyn Model,
+        parameters: &[f32],
+        (images, labels): (&[Image], &[u8]),
+        count: usize,
+        whole: &mut [f32],
+    ) -> f32 {
+        let loss = model.loss(parameters, images, labels, count);
+        model.gradient_part(images, 0, whole);
+        loss
+    }
+
     /// Compares the gradient with finite differences of `loss`, which computes a sample's loss in f64.
     pub fn assert_gradient(
         model: &mut dyn Model,
@@ -248,8 +234,8 @@ mod tests {
         loss: impl Fn(&[f64], &[f64], usize) -> f64,
     ) {
         let (images, labels) = batch(20);
-        let mut gradient = vec![f32::NAN; parameters.len()];
-        let found = model.gradient(parameters, &images, &labels, labels.len(), &mut gradient);
+        let mut slopes = vec![f32::NAN; parameters.len()];
+        let found = gradient(model, parameters, (&images, &labels), labels.len(), &mut slopes);
         let mut exact: Vec<f64> = parameters.iter().map(|&x| f64::from(x)).collect();
         let images: Vec<Vec<f64>> =
             images.iter().map(|image| image.iter().map(|&x| f64::from(x)).collect()).collect();
@@ -270,9 +256,9 @@ mod tests {
             let slope = (shifted(1e-6) - shifted(-1e-6)) / 2e-6;
             exact[index] = before;
             assert!(
-                (f64::from(gradient[index]) - slope).abs() < 1e-5,
+                (f64::from(slopes[index]) - slope).abs() < 1e-5,
                 "{index}: {} {slope}",
-                gradient[index]
+                slopes[index]
             );
         }
     }
@@ -282,14 +268,14 @@ mod tests {
     pub fn assert_parts_add_up(model: &mut dyn Model, parameters: &[f32]) {
         let (images, labels) = batch(32);
         let mut whole = vec![f32::NAN; parameters.len()];
-        let whole_loss = model.gradient(parameters, &images, &labels, 32, &mut whole);
+        let whole_loss = gradient(model, parameters, (&images, &labels), 32, &mut whole);
         let mut sum = vec![0.0; parameters.len()];
         let mut loss = 0.0;
         for part in [0..7, 7..7, 7..32] {
-            let mut gradient = vec![f32::NAN; parameters.len()];
-            loss +=
-                model.gradient(parameters, &images[part.clone()], &labels[part], 32, &mut gradient);
-            sum.iter_mut().zip(&gradient).for_each(|(sum, x)| *sum += x);
+            let mut own = vec![f32::NAN; parameters.len()];
+            let samples = (&images[part.clone()], &labels[part]);
+            loss += gradient(model, parameters, samples, 32, &mut own);
+            sum.iter_mut().zip(&own).for_each(|(sum, x)| *sum += x);
         }
         assert!((loss - whole_loss).abs() < 1e-4);
         assert!(sum.iter().zip(&whole).all(|(a, b)| (a - b).abs() < 1e-6));
@@ -300,7 +286,7 @@ mod tests {
         let (images, labels) = batch(4);
         for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
             let parameters = vec![bad; count];
-            let loss = model.gradient(&parameters, &images, &labels, 4, &mut vec![0.0; count]);
+            let loss = gradient(model, &parameters, (&images, &labels), 4, &mut vec![0.0; count]);
             assert!(!loss.is_finite(), "{bad}: {loss}");
             assert!(!model.evaluate(&parameters, &images, &labels).loss.is_finite());
         }

@@ -15,8 +15,7 @@ use mpienv::Rank;
 use serde::Serialize;
 
 use crate::agreement;
-use crate::batch::Order;
-use crate::batch::{self, Batch};
+use crate::batch::{self, Batch, Order};
 use crate::checkpoint::{Checkpoints, Position};
 use crate::data::{Dataset, Datasets};
 use crate::model::{Evaluation, Model};
@@ -25,8 +24,9 @@ use crate::stop::Signal;
 pub(crate) use cuda::Gpu;
 use data_parallel::DataParallel;
 use mpienv::collective::{CollectiveError, Group};
+use mpienv_sharding::arguments::name_of;
 use mpienv_sharding::error::{Error, Reach, SIGNALLED, TRAINING_FAILED};
-pub use sharded::Sharded;
+use mpienv_sharding::plan::Plan;
 use sharded::ShardedLearner;
 
 /// The number of steps between reports of the loss.
@@ -134,11 +134,8 @@ trait Learner {
     /// bit.
     fn sync(&mut self, group: &mut Group) -> Result<Result<(), String>, Error>;
 
-    /// Returns the whole parameters as of the last sync.
-    fn parameters(&self) -> &[f32];
-
-    /// Evaluates samples with the parameters as of the last sync.
-    fn evaluate(&mut self, batch: &Batch) -> Evaluation;
+    /// Returns the model, to evaluate samples, and the whole parameters as of the last sync.
+    fn model(&mut self) -> (&mut dyn Model, &[f32]);
 }
 
 /// A rank's share of a step.
@@ -171,76 +168,88 @@ struct Outcome {
     stop: f32,
 }
 
-/// Trains `parameters` data parallel. All ranks of `group` must call this with the same
-/// configuration and data.
+/// What a run trains on, and where it reports. There are several ways to train, of which all ranks
+/// of the group must choose the same, with the same configuration and data.
 ///
-/// All ranks start with rank 0's parameters. `model` must have room for
+/// All ranks start with rank 0's parameters. The model must have room for
 /// [`TrainConfig::largest_batch`] samples. The run begins at [`Checkpoints::start`]. If any rank's
 /// [`Checkpoints::stop`] is raised, all ranks stop after the same step.
-pub fn train(
-    model: &mut dyn Model,
-    parameters: &mut [f32],
-    data: &Datasets,
-    config: &TrainConfig,
-    group: &mut Group,
-    checkpoints: &Checkpoints,
-    report: &mut dyn Report,
-) -> Result<(), Error> {
-    agreement::check_config(model.name(), agreement::DATA_PARALLEL, config, data, group)?;
-    group.broadcast(parameters, 0)?;
-    let batch = Batch::new(config.largest_share(data.train.count(), group.rank()));
-    let learner = &mut DataParallel::new(model, parameters, config.learning_rate, batch);
-    let position = checkpoints.start();
-    Run { learner, data, config, group, checkpoints, report, position }.train()
-}
-
-/// Trains like [`train`], but with the operators cut over the ranks. The losses agree to rounding.
-///
-/// The plan must be for the ranks of `group`, with [`TrainConfig::largest_share`] rows on each. If
-/// the last batch of an epoch is smaller, some rows stay empty.
-///
-/// # Errors
-/// If the run fails or is stopped.
-///
-/// # Panics
-/// If the plan is not for the model's network.
-pub fn train_sharded<'a>(
-    sharded: Sharded<'a>,
-    parameters: &'a mut [f32],
-    data: &Datasets,
-    config: &TrainConfig,
-    group: &mut Group,
-    checkpoints: &Checkpoints,
-    report: &mut dyn Report,
-) -> Result<(), Error> {
-    let strategies = sharded.plan.named_strategies();
-    agreement::check_config(sharded.model.name(), &strategies, config, data, group)?;
-    group.broadcast(parameters, 0)?;
-    let learner = &mut ShardedLearner::new(sharded, parameters, group)?;
-    let position = checkpoints.start();
-    Run { learner, data, config, group, checkpoints, report, position }.train()
-}
-
-/// A run in progress.
-struct Run<'a> {
-    learner: &'a mut dyn Learner,
-    data: &'a Datasets,
-    config: &'a TrainConfig,
-    group: &'a mut Group,
-    checkpoints: &'a Checkpoints,
-    report: &'a mut dyn Report,
-    position: Position,
+pub struct Run<'a> {
+    pub data: &'a Datasets,
+    pub config: &'a TrainConfig,
+    pub group: &'a mut Group,
+    pub checkpoints: &'a Checkpoints,
+    pub report: &'a mut dyn Report,
 }
 
 impl Run<'_> {
+    /// Trains `parameters` data parallel.
+    pub fn data_parallel(
+        mut self,
+        model: &mut dyn Model,
+        parameters: &mut [f32],
+    ) -> Result<(), Error> {
+        self.agree(model, agreement::DATA_PARALLEL, parameters)?;
+        let largest = self.config.largest_share(self.data.train.count(), self.group.rank());
+        let (learning_rate, batch) = (self.config.learning_rate, Batch::new(largest));
+        self.train(&mut DataParallel::new(model, parameters, learning_rate, batch))
+    }
+
+    /// Trains `parameters` with the operators cut over the ranks. The losses agree to rounding.
+    ///
+    /// `plan` must be for the ranks of the group, with [`TrainConfig::largest_share`] rows on each.
+    /// If the last batch of an epoch is smaller, some rows stay empty.
+    ///
+    /// # Errors
+    /// If the run fails or is stopped.
+    ///
+    /// # Panics
+    /// If the plan is not for the model's [network](crate::model::Architecture::network).
+    pub fn sharded(
+        mut self,
+        model: &mut dyn Model,
+        plan: &Plan,
+        parameters: &mut [f32],
+    ) -> Result<(), Error> {
+        self.agree(model, &plan.named_strategies(), parameters)?;
+        let mut learner = ShardedLearner::new(model, plan, parameters, self.group)?;
+        self.train(&mut learner)
+    }
+
+    /// Checks that all ranks train the same, and gives them rank 0's parameters.
+    fn agree(
+        &mut self,
+        model: &dyn Model,
+        strategy: &str,
+        parameters: &mut [f32],
+    ) -> Result<(), Error> {
+        let model = name_of(&model.architecture());
+        agreement::check_config(&model, strategy, self.config, self.data, self.group)?;
+        Ok(self.group.broadcast(parameters, 0)?)
+    }
+
+    fn train(self, learner: &mut dyn Learner) -> Result<(), Error> {
+        let position = self.checkpoints.start();
+        Progress { run: self, learner, position }.train()
+    }
+}
+
+/// A run in progress.
+struct Progress<'l, 'r> {
+    run: Run<'r>,
+    learner: &'l mut dyn Learner,
+    position: Position,
+}
+
+impl Progress<'_, '_> {
     fn train(mut self) -> Result<(), Error> {
-        let samples = self.data.train.count();
+        let samples = self.run.data.train.count();
         let mut order = vec![0; samples];
-        self.report.begin(self.position).map_err(cannot_report)?;
-        while self.position.epoch < self.config.epochs {
+        self.run.report.begin(self.position).map_err(cannot_report)?;
+        while self.position.epoch < self.run.config.epochs {
             let epoch = self.position.epoch;
             let start = Instant::now();
-            self.config.order.arrange(&mut order, self.config.seed, epoch);
+            self.run.config.order.arrange(&mut order, self.run.config.seed, epoch);
             let seen = self.steps(&order)?;
             let seconds = start.elapsed().as_secs_f64();
             self.sync()?;
@@ -257,7 +266,7 @@ impl Run<'_> {
                 samples_per_second: seen as f64 / seconds,
                 seconds,
             };
-            self.report.epoch(&epoch).map_err(cannot_report)?;
+            self.run.report.epoch(&epoch).map_err(cannot_report)?;
             self.position = Position { epoch: epoch.epoch + 1, ..Position::default() };
             self.save()?;
         }
@@ -266,15 +275,15 @@ impl Run<'_> {
 
     /// Trains on the samples that the epoch has left. Returns how many there were.
     fn steps(&mut self, order: &[usize]) -> Result<usize, Error> {
-        let (rank, samples, epoch) = (self.group.rank(), order.len(), self.position.epoch);
-        let global_size = self.config.batch_size.saturating_mul(rank.size() as usize);
-        let epoch_steps = self.config.steps(samples, rank.size()) as u64;
+        let (rank, samples, epoch) = (self.run.group.rank(), order.len(), self.position.epoch);
+        let global_size = self.run.config.batch_size.saturating_mul(rank.size() as usize);
+        let epoch_steps = self.run.config.steps(samples, rank.size()) as u64;
         let first = usize::try_from(self.position.step).unwrap_or(usize::MAX);
         let share_of = |own: &mut Vec<usize>, positions: Range<usize>| {
             own.clear();
             own.extend(batch::share(positions, rank).map(|position| order[position]));
         };
-        let largest = self.config.largest_share(samples, rank);
+        let largest = self.run.config.largest_share(samples, rank);
         let (mut own, mut next) = (Vec::with_capacity(largest), Vec::with_capacity(largest));
         let mut seen = 0;
         self.learner.begin(order)?;
@@ -283,13 +292,13 @@ impl Run<'_> {
             let (whole, end) = (positions.len(), positions.end);
             share_of(&mut own, positions);
             share_of(&mut next, end..samples.min(end.saturating_add(global_size)));
-            let stop = self.checkpoints.stop.weight();
+            let stop = self.run.checkpoints.stop.weight();
             let steps = self.position.steps(epoch_steps);
-            let left = self.checkpoints.steps_until_due(steps).unwrap_or(u64::MAX);
-            let left = left.min(epoch_steps - step as u64) as usize;
-            let data = &self.data.train;
+            let until_due = self.run.checkpoints.steps_until_due(steps);
+            let left = until_due.unwrap_or(u64::MAX).min(epoch_steps - step as u64) as usize;
+            let data = &self.run.data.train;
             let share = Share { data, own: &own, next: &next, whole, step, left, stop };
-            let outcome = self.learner.step(&share, self.group)?;
+            let outcome = self.learner.step(&share, self.run.group)?;
             let (loss, signal) = (f64::from(outcome.loss), Signal::strongest(outcome.stop));
             if !loss.is_finite() {
                 return Err(self.diverged(step as u64, loss));
@@ -298,9 +307,9 @@ impl Run<'_> {
             self.position.step += 1;
             seen += whole;
             if let Some(loss) = outcome.own.filter(|_| step % REPORT_EVERY == 0) {
-                self.report.step(&Step { epoch, step, loss }).map_err(cannot_report)?;
+                self.run.report.step(&Step { epoch, step, loss }).map_err(cannot_report)?;
             }
-            if signal.is_none() && !self.checkpoints.are_due(self.position.steps(epoch_steps)) {
+            if signal.is_none() && until_due != Some(1) {
                 continue;
             }
             self.sync()?;
@@ -314,13 +323,14 @@ impl Run<'_> {
 
     /// Saves the parameters as of the last sync.
     fn save(&mut self) -> Result<Option<PathBuf>, Error> {
-        self.checkpoints.save(self.position, self.learner.parameters(), self.group)
+        let (_, parameters) = self.learner.model();
+        self.run.checkpoints.save(self.position, parameters, self.run.group)
     }
 
     /// Gathers the whole parameters on every rank. Fails if replicas differ.
     fn sync(&mut self) -> Result<(), Error> {
         let Position { epoch, step, .. } = self.position;
-        let synced = self.learner.sync(self.group)?;
+        let synced = self.learner.sync(self.run.group)?;
         synced.map_err(|divergence| {
             let text = format!("epoch {epoch}, step {step}: {divergence}");
             Error::new(TRAINING_FAILED, text).reaching(Reach::All)
@@ -341,7 +351,7 @@ impl Run<'_> {
         let Position { epoch, step, .. } = self.position;
         let kept = match path {
             Some(path) => format!("{} was written: continue from it with --resume", path.display()),
-            None if self.checkpoints.are_kept() => {
+            None if self.run.checkpoints.are_kept() => {
                 "rank 0 has written a checkpoint: continue from it with --resume".to_owned()
             }
             None => "nothing is saved without --checkpoint-dir".to_owned(),
@@ -352,18 +362,19 @@ impl Run<'_> {
 
     /// Evaluates the test set. Every rank evaluates its share.
     fn evaluate(&mut self) -> Result<Evaluation, CollectiveError> {
-        let (rank, data) = (self.group.rank(), &self.data.test);
+        let (rank, data) = (self.run.group.rank(), &self.run.data.test);
         let mut batch = Batch::new(EVALUATION_BATCH);
         let mut own = Evaluation::default();
+        let (model, parameters) = self.learner.model();
         let size = EVALUATION_BATCH * rank.size() as usize;
         for positions in batch::global_batches(data.count(), size) {
             batch.gather(data, batch::share(positions, rank));
-            own.add(self.learner.evaluate(&batch));
+            own.add(model.evaluate(parameters, batch.images(), batch.labels()));
         }
         let mut all = Evaluation::default();
         // An all-reduce of f32 cannot count beyond 2^24. Adding in rank order gives all ranks the
         // same bits.
-        for bytes in self.group.all_gather(&own.to_bytes())? {
+        for bytes in self.run.group.all_gather(&own.to_bytes())? {
             all.add(Evaluation::from_bytes(&bytes));
         }
         Ok(all)
@@ -390,15 +401,7 @@ impl Gpu {
         match *self {}
     }
 
-    pub(crate) fn train(
-        self,
-        _: &mut dyn Model,
-        _: &mut [f32],
-        _: &Datasets,
-        _: &mut Group,
-        _: &Checkpoints,
-        _: &mut dyn Report,
-    ) -> Result<(), Error> {
+    pub(crate) fn train(self, _: &mut dyn Model, _: &mut [f32], _: Run<'_>) -> Result<(), Error> {
         match self {}
     }
 }

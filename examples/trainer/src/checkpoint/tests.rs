@@ -19,7 +19,7 @@ fn train_set() -> Dataset {
 }
 
 fn run_with(plan: &TrainConfig, ranks: u32) -> Run {
-    Run::new(plan, vec![("weight", vec![2]), ("bias", vec![])], ranks, &train_set())
+    Run::new(plan, None, vec![("weight", vec![2]), ("bias", vec![])], ranks, &train_set())
 }
 
 fn settings(folder: &Path, resume: bool) -> Settings {
@@ -51,7 +51,7 @@ fn folder() -> tempfile::TempDir {
         begin(&settings(folder.path(), false), run_with(&PLAN, 1), &mut vec![0.0; 3]);
     let checkpoints = begun.unwrap();
     assert_eq!((checkpoints.start(), remarks.len()), (Position::default(), 0));
-    for steps in (1..=12).filter(|&steps| checkpoints.are_due(steps)) {
+    for steps in (1..=12).filter(|&steps| checkpoints.steps_until_due(steps - 1) == Some(1)) {
         let path =
             checkpoints.save(position(steps), &[steps as f32; 3], &mut Group::alone()).unwrap();
         assert_eq!(path, Some(path_of(folder.path(), steps)));
@@ -153,8 +153,10 @@ fn a_checkpoint_of_another_run_is_refused_naming_both() {
         );
     }
     let other_data = Dataset::new(vec![0; 2 * PIXELS], vec![3, 8]).unwrap();
-    let run =
-        Run { terms: Run::new(&PLAN, Vec::new(), 1, &other_data).terms, ..run_with(&PLAN, 1) };
+    let run = Run {
+        terms: Run::new(&PLAN, None, Vec::new(), 1, &other_data).terms,
+        ..run_with(&PLAN, 1)
+    };
     let text =
         "it has training set, labels 0 to 9 0 0 0 1 0 0 0 0 0 1, this run has 0 0 0 1 0 0 0 0 1 0";
     assert!(refusal(&resume, run).contains(text));
@@ -291,15 +293,29 @@ fn rank_0_decides_for_all_and_its_failure_is_everybodys() {
                 &mut |_| (),
             );
             begun
-                .map(|checkpoints| (checkpoints.start(), checkpoints.are_due(2)))
+                .map(|checkpoints| (checkpoints.start(), checkpoints.steps_until_due(0)))
                 .map_err(|error| error.to_string())
         })
         .unwrap()
     };
-    assert_eq!(begin(true), [Ok((position(12), true)), Ok((position(12), true))]);
+    assert_eq!(begin(true), [Ok((position(12), Some(2))), Ok((position(12), Some(2)))]);
     let errors: Vec<String> = begin(false).into_iter().map(Result::unwrap_err).collect();
     assert!(errors[0].contains("already exists"), "{errors:?}");
     assert_eq!(errors[1], format!("rank 0: {}", errors[0]));
+}
+
+#[test]
+fn what_rank_0_says_does_not_command_the_terminal_of_another_rank() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("\u{1b}[2J");
+    fs::write(&file, "").unwrap();
+    let errors = threads::run(2, LONG, |rank| {
+        let (settings, run) = (settings(&file, false), run_with(&PLAN, 1));
+        let begun = Checkpoints::begin(&settings, run, &mut vec![0.0; 3], rank, &mut |_| ());
+        begun.unwrap_err().to_string()
+    })
+    .unwrap();
+    assert!(errors[1].contains("/\u{fffd}[2J: "), "{errors:?}");
 }
 
 #[test]

@@ -24,12 +24,11 @@ use mpienv_gpu::cudarc::driver::{
 use mpienv_gpu::{Communicator, Device, GpuError, nccl_version};
 use mpienv_sharding::error::{Error, TRAINING_FAILED};
 
-use super::{Learner, Outcome, Report, Run, Share, TrainConfig};
+use super::{Learner, Outcome, Run, Share, TrainConfig};
 use crate::agreement;
-use crate::batch::{self, Batch};
-use crate::checkpoint::Checkpoints;
-use crate::data::{CLASSES, Dataset, Datasets, PIXELS};
-use crate::model::{Architecture, Evaluation, Model, mlp};
+use crate::batch;
+use crate::data::{CLASSES, Dataset, PIXELS};
+use crate::model::{Architecture, Model, mlp};
 
 /// What the device runs. Its head is [`Task::head`].
 const KERNELS: &str = include_str!("cuda/kernels.cu");
@@ -70,17 +69,19 @@ struct Task {
 }
 
 impl Task {
-    fn new(model: Architecture, config: &TrainConfig, rank: Rank, samples: usize) -> Task {
+    /// What a device of this compute capability runs.
+    fn new(
+        model: Architecture,
+        config: &TrainConfig,
+        rank: Rank,
+        samples: usize,
+        capability: (i32, i32),
+    ) -> Task {
         let whole = config.batch_size.saturating_mul(rank.size() as usize).min(samples);
         let (batch, learning_rate) = (config.largest_share(samples, rank), config.learning_rate);
-        Task { model, samples, rank, batch, whole, learning_rate, clusters: false }
-    }
-
-    /// Whether a device of this compute capability takes many steps in one launch.
-    fn on(self, capability: (i32, i32)) -> Task {
-        let is_small = self.model == Architecture::Linear && self.batch <= CLUSTER_BATCH;
-        let clusters = capability >= HAS_CLUSTERS && self.rank.size() == 1 && is_small;
-        Task { clusters, ..self }
+        let is_small = model == Architecture::Linear && batch <= CLUSTER_BATCH;
+        let clusters = capability >= HAS_CLUSTERS && rank.size() == 1 && is_small;
+        Task { model, samples, rank, batch, whole, learning_rate, clusters }
     }
 
     fn hidden(&self) -> usize {
@@ -217,7 +218,6 @@ impl Memory {
 pub struct Gpu {
     device: Device,
     stream: Arc<CudaStream>,
-    config: TrainConfig,
     task: Task,
     kernels: Kernels,
     memory: Memory,
@@ -247,15 +247,14 @@ impl Gpu {
         if rank.size() > 1 {
             nccl_version().map_err(Error::input)?;
         }
-        let task = Task::new(model, config, rank, data.count()).on(device.compute_capability);
+        let task = Task::new(model, config, rank, data.count(), device.compute_capability);
         let module =
             mpienv_gpu::compile(&context, &(task.head() + KERNELS)).map_err(Error::input)?;
         let load = || {
             let stream = context.new_stream()?;
             let kernels = Kernels::load(&module, &task)?;
             let memory = Memory::new(&stream, &task, data)?;
-            let config = *config;
-            let mut gpu = Gpu { device, stream, config, task, kernels, memory, timeout };
+            let mut gpu = Gpu { device, stream, task, kernels, memory, timeout };
             gpu.load_images(data)?;
             Ok(gpu)
         };
@@ -273,24 +272,18 @@ impl Gpu {
         }
     }
 
-    /// Trains like [`super::train()`], with the GPUs of all ranks. The losses agree to rounding.
+    /// Trains like [`Run::data_parallel`], with the GPUs of all ranks. The losses agree to rounding.
     ///
-    /// The training set must be the one with which the GPU was opened.
+    /// The configuration and training set must be those with which the GPU was opened.
     pub fn train(
         self,
         model: &mut dyn Model,
         parameters: &mut [f32],
-        data: &Datasets,
-        group: &mut Group,
-        checkpoints: &Checkpoints,
-        report: &mut dyn Report,
+        mut run: Run<'_>,
     ) -> Result<(), Error> {
-        let config = &{ self.config };
-        agreement::check_config(model.name(), agreement::ON_GPUS, config, data, group)?;
-        group.broadcast(parameters, 0)?;
-        let learner = &mut GpuLearner::new(self, model, parameters, group)?;
-        let position = checkpoints.start();
-        Run { learner, data, config, group, checkpoints, report, position }.train()
+        run.agree(model, agreement::ON_GPUS, parameters)?;
+        let mut learner = GpuLearner::new(self, model, parameters, run.group)?;
+        run.train(&mut learner)
     }
 
     fn load_images(&mut self, data: &Dataset) -> Result<(), DriverError> {
@@ -396,11 +389,9 @@ impl<'a> GpuLearner<'a> {
         whole: &'a mut [f32],
         group: &mut Group,
     ) -> Result<GpuLearner<'a>, Error> {
-        let communicator = if group.size() > 1 {
-            Some(Communicator::within(group, &gpu.stream, gpu.timeout).map_err(failed)?)
-        } else {
-            None
-        };
+        let several = group.size() > 1;
+        let meet = || Communicator::within(group, &gpu.stream, gpu.timeout);
+        let communicator = several.then(meet).transpose().map_err(failed)?;
         gpu.stream.memcpy_htod(&*whole, &mut gpu.memory.parameters).map_err(driver)?;
         if let Some(communicator) = &communicator {
             // NCCL connects at the first sum, and not while a graph is captured.
@@ -500,12 +491,8 @@ impl Learner for GpuLearner<'_> {
         Ok(agreement::check_replicas(self.whole, group)?)
     }
 
-    fn parameters(&self) -> &[f32] {
-        self.whole
-    }
-
-    fn evaluate(&mut self, batch: &Batch) -> Evaluation {
-        self.model.evaluate(self.whole, batch.images(), batch.labels())
+    fn model(&mut self) -> (&mut dyn Model, &[f32]) {
+        (self.model, self.whole)
     }
 }
 

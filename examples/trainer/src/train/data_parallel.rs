@@ -7,7 +7,7 @@ use std::cell::RefCell;
 use super::{Learner, Outcome, Share};
 use crate::agreement;
 use crate::batch::Batch;
-use crate::model::{self, Evaluation, Model};
+use crate::model::{self, Model};
 use mpienv::collective::{Group, Reduction};
 use mpienv_sharding::error::Error;
 
@@ -76,11 +76,7 @@ impl Learner for DataParallel<'_> {
         Ok(agreement::check_replicas(self.parameters, group)?)
     }
 
-    fn parameters(&self) -> &[f32] {
-        self.parameters
-    }
-
-    fn evaluate(&mut self, batch: &Batch) -> Evaluation {
-        self.model.evaluate(self.parameters, batch.images(), batch.labels())
+    fn model(&mut self) -> (&mut dyn Model, &[f32]) {
+        (self.model, self.parameters)
     }
 }

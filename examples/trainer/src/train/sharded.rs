@@ -8,7 +8,7 @@ use super::{Learner, Outcome, Share};
 use crate::agreement;
 use crate::batch::{self, Batch};
 use crate::data::PIXELS;
-use crate::model::{Evaluation, Model};
+use crate::model::Model;
 use mpienv::collective::Group;
 use mpienv_sharding::error::Error;
 use mpienv_sharding::exchange::gather;
@@ -18,14 +18,6 @@ use mpienv_sharding::tensor::{Tensor, places};
 
 /// The label of an empty row.
 const NO_SAMPLE: f32 = -1.0;
-
-/// A model and the plan of its network.
-pub struct Sharded<'a> {
-    /// Defines the order of the parameters and evaluates the test set.
-    pub model: &'a mut dyn Model,
-    /// A plan of [`crate::model::Architecture::network`] of the same model.
-    pub plan: &'a Plan,
-}
 
 /// This rank's parts of the parameters, and the whole parameters as of the last sync.
 pub(super) struct ShardedLearner<'a> {
@@ -42,11 +34,11 @@ pub(super) struct ShardedLearner<'a> {
 impl<'a> ShardedLearner<'a> {
     /// Cuts this rank's parts from the model's parameters. All ranks of `group` must call this.
     pub(super) fn new(
-        sharded: Sharded<'a>,
+        model: &'a mut dyn Model,
+        plan: &'a Plan,
         whole: &'a mut [f32],
         group: &mut Group,
     ) -> Result<ShardedLearner<'a>, Error> {
-        let Sharded { model, plan } = sharded;
         let executor = Executor::new(plan, "", group)?;
         let tensors: Vec<Tensor> = slices(plan)
             .zip(plan.parameters())
@@ -91,7 +83,7 @@ impl Learner for ShardedLearner<'_> {
         // This needs its own all-reduce: under some strategies, the plan has none over all ranks.
         let mut stops = [stop];
         group.all_reduce_sum(&mut stops)?;
-        Ok(Outcome { own: self.executor.own_loss(), loss, stop: stops[0] })
+        Ok(Outcome { own: self.executor.own_loss, loss, stop: stops[0] })
     }
 
     fn sync(&mut self, group: &mut Group) -> Result<Result<(), String>, Error> {
@@ -122,12 +114,8 @@ impl Learner for ShardedLearner<'_> {
         Ok(Ok(()))
     }
 
-    fn parameters(&self) -> &[f32] {
-        self.whole
-    }
-
-    fn evaluate(&mut self, batch: &Batch) -> Evaluation {
-        self.model.evaluate(self.whole, batch.images(), batch.labels())
+    fn model(&mut self) -> (&mut dyn Model, &[f32]) {
+        (self.model, self.whole)
     }
 }
 
@@ -184,11 +172,10 @@ mod tests {
             let own = rank.rank().index();
             let mut model = Architecture::Mlp.model(1);
             let mut whole = model.initial_parameters(1);
-            let sharded = Sharded { model: model.as_mut(), plan: &plan };
-            let mut learner = ShardedLearner::new(sharded, &mut whole, rank).unwrap();
+            let mut learner = ShardedLearner::new(model.as_mut(), &plan, &mut whole, rank).unwrap();
             change(own, &mut learner.state);
             let synced = learner.sync(rank).unwrap();
-            synced.map(|()| learner.parameters().to_vec()).map_err(|error| error.to_string())
+            synced.map(|()| learner.whole.to_vec()).map_err(|error| error.to_string())
         })
         .unwrap()
     }

@@ -12,10 +12,9 @@ use clap::ValueEnum;
 use job::Failure;
 use job::tool::inherited;
 use mpienv::collective::Group;
-use mpienv_trainer::batch::Batch;
-use mpienv_trainer::batch::{self, Order};
-use mpienv_trainer::data::Dataset;
-use mpienv_trainer::data::Source;
+use mpienv_sharding::arguments::name_of;
+use mpienv_trainer::batch::{self, Batch, Order};
+use mpienv_trainer::data::{Dataset, Source};
 use mpienv_trainer::model::{self, Architecture};
 
 const TIMES: usize = 400;
@@ -47,8 +46,8 @@ fn data() -> Result<Dataset, Failure> {
     Ok(folder.map_or(Source::Embedded, |folder| Source::Folder(folder.into())).load()?.train)
 }
 
-/// Measures the steps of [`mpienv_trainer::train::train`] with `size` samples per rank. Rank 0
-/// prints a line.
+/// Measures the steps of [`data_parallel`](mpienv_trainer::train::Run::data_parallel) with `size`
+/// samples per rank. Rank 0 prints a line.
 fn measure(
     architecture: Architecture,
     size: usize,
@@ -77,7 +76,8 @@ fn measure(
         gather(&mut batch, step);
         let gathered = begun.elapsed();
         let (gradient, rest) = sum.split_at_mut(parameters.len());
-        let loss = model.gradient(&parameters, batch.images(), batch.labels(), whole, gradient);
+        let loss = model.loss(&parameters, batch.images(), batch.labels(), whole);
+        model.gradient_part(batch.images(), 0, gradient);
         rest.copy_from_slice(&[loss, 0.0]);
         let differentiated = begun.elapsed();
         group.all_reduce_sum(&mut sum)?;
@@ -103,7 +103,8 @@ fn measure(
     group.barrier()?;
     let [gather, gradient, sum, update, step] = medians(&taken);
     let [forward] = medians(&forward);
-    let (name, backward, rate) = (model.name(), gradient - forward, whole as f64 / step * 1e6);
+    let (name, backward, rate) =
+        (name_of(&architecture), gradient - forward, whole as f64 / step * 1e6);
     if rank.is_first() {
         println!(
             "| {name} | {size} | {ranks} | {gather:.1} | {forward:.1} | {backward:.1} | {sum:.1} | {update:.1} | {step:.1} \

@@ -16,7 +16,7 @@ use mpienv_trainer::data::Datasets;
 use mpienv_trainer::model::Model;
 use mpienv_trainer::model::linear::Linear;
 use mpienv_trainer::parameters;
-use mpienv_trainer::train::{Epoch, Report, Step, TrainConfig, train};
+use mpienv_trainer::train::{Epoch, Report, Run, Step, TrainConfig};
 
 /// Records what is reported.
 #[derive(Default)]
@@ -53,16 +53,9 @@ fn curve(
     let plan = TrainConfig { epochs, batch_size: 32, learning_rate: 0.01, seed, order };
     let mut curves = threads::run(ranks, SLACK, |rank| {
         let (mut curve, mut parameters) = (Curve::default(), first.to_vec());
-        train(
-            &mut Linear::new(64),
-            &mut parameters,
-            data,
-            &plan,
-            rank,
-            &Checkpoints::default(),
-            &mut curve,
-        )
-        .unwrap();
+        let checkpoints = &Checkpoints::default();
+        let run = Run { data, config: &plan, group: rank, checkpoints, report: &mut curve };
+        run.data_parallel(&mut Linear::new(64), &mut parameters).unwrap();
         curve
     })
     .unwrap();

@@ -16,7 +16,7 @@ use mpienv_trainer::data::Datasets;
 use mpienv_trainer::model::Model;
 use mpienv_trainer::model::linear::Linear;
 use mpienv_trainer::stop::{Signal, Stop};
-use mpienv_trainer::train::{Epoch, Report, Step, TrainConfig, train};
+use mpienv_trainer::train::{self, Epoch, Report, Step, TrainConfig};
 
 const TIMEOUT: Duration = Duration::from_secs(1200);
 const RANKS: u32 = 3;
@@ -60,14 +60,16 @@ fn run(
 ) -> (Result<(), Error>, Curve, Vec<f32>) {
     let mut model = Linear::new(64);
     let mut parameters = model.initial_parameters(PLAN.seed);
-    let terms = Run::new(&PLAN, model.parameter_shapes(), RANKS, &data.train);
+    let terms = Run::new(&PLAN, None, model.parameter_shapes(), RANKS, &data.train);
     let mut curve = Curve::default();
     let begun = Checkpoints::begin(settings, terms, &mut parameters, rank, &mut |_| ());
     let checkpoints = begun.unwrap();
     if let Some((epoch, step)) = stop_at.filter(|_| rank.rank().index() == 1) {
         curve.stop_at = Some((checkpoints.stop.clone(), Step { epoch, step, loss: 0.0 }));
     }
-    let done = train(&mut model, &mut parameters, data, &PLAN, rank, &checkpoints, &mut curve);
+    let (group, checkpoints, report) = (rank, &checkpoints, &mut curve);
+    let training = train::Run { data, config: &PLAN, group, checkpoints, report };
+    let done = training.data_parallel(&mut model, &mut parameters);
     (done, curve, parameters)
 }
 

@@ -8,7 +8,7 @@ use mpienv_trainer::checkpoint::Checkpoints;
 use mpienv_trainer::cli::Cuts;
 use mpienv_trainer::data::Datasets;
 use mpienv_trainer::model::Architecture;
-use mpienv_trainer::train::{Sharded, TrainConfig, train_sharded};
+use mpienv_trainer::train::{Run, TrainConfig};
 
 /// Data-parallel training of the same model, with strategies.
 fn sharded(
@@ -27,17 +27,9 @@ fn sharded(
         let mut parameters = model.initial_parameters(plan.seed);
         let share = plan.largest_share(data.train.count(), rank.rank());
         let cut = cuts.plan(architecture, plan.learning_rate, ranks, share).unwrap();
-        let sharded = Sharded { model: model.as_mut(), plan: &cut };
-        train_sharded(
-            sharded,
-            &mut parameters,
-            data,
-            plan,
-            rank,
-            &Checkpoints::default(),
-            &mut curve,
-        )
-        .unwrap();
+        let checkpoints = &Checkpoints::default();
+        let run = Run { data, config: plan, group: rank, checkpoints, report: &mut curve };
+        run.sharded(model.as_mut(), &cut, &mut parameters).unwrap();
         (curve, parameters)
     })
     .unwrap()
@@ -167,11 +159,12 @@ fn a_signal_to_one_rank_stops_all_after_the_same_step() {
         let mut model = Architecture::Linear.model(64);
         let mut parameters = model.initial_parameters(1);
         let cut = cuts.plan(Architecture::Linear, 0.01, 4, 16).unwrap();
-        let sharded = Sharded { model: model.as_mut(), plan: &cut };
         let checkpoints = Checkpoints::default();
         let stop = (rank.rank().index() == 2).then(|| checkpoints.stop.clone());
         let mut curve = Curve { stop, ..Curve::default() };
-        train_sharded(sharded, &mut parameters, &data, &plan(16), rank, &checkpoints, &mut curve)
+        let (checkpoints, config) = (&checkpoints, &plan(16));
+        let run = Run { data: &data, config, group: rank, checkpoints, report: &mut curve };
+        run.sharded(model.as_mut(), &cut, &mut parameters)
     });
     for ended in ended.unwrap() {
         // All ranks learn of the signal in the step after the one in which it arrived.

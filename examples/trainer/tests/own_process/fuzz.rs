@@ -213,7 +213,7 @@ fn a_run_goes_on_from_a_true_checkpoint_or_begins_anew() {
     let shapes = Linear::new(32).parameter_shapes();
     let count: usize = shapes.iter().map(|(_, shape)| shape.iter().product::<usize>()).sum();
     let kept: Vec<f32> = (0..count).map(|i| i as f32).collect();
-    let run = || Run::new(&plan, shapes.clone(), 1, &data.train);
+    let run = || Run::new(&plan, None, shapes.clone(), 1, &data.train);
     let folder = tempfile::tempdir().unwrap();
     let settings = Settings { folder: Some(folder.path().to_owned()), every: None, resume: true };
     let begin = |parameters: &mut Vec<f32>| {

@@ -10,7 +10,7 @@ use mpienv_trainer::checkpoint::Checkpoints;
 use mpienv_trainer::data::Datasets;
 use mpienv_trainer::model::Architecture;
 use mpienv_trainer::stop::{Signal, Stop};
-use mpienv_trainer::train::{Epoch, Report, Step, TrainConfig, train};
+use mpienv_trainer::train::{Epoch, Report, Run, Step, TrainConfig};
 
 pub const TIMEOUT: Duration = Duration::from_secs(1200);
 
@@ -53,8 +53,9 @@ pub fn trained(
 ) -> Result<Vec<f32>, Error> {
     let mut model = architecture.model(64);
     let mut parameters = model.initial_parameters(plan.seed);
-    let kept = Checkpoints::default();
-    train(model.as_mut(), &mut parameters, data, plan, group, &kept, report)?;
+    let checkpoints = &Checkpoints::default();
+    let run = Run { data, config: plan, group, checkpoints, report };
+    run.data_parallel(model.as_mut(), &mut parameters)?;
     Ok(parameters)
 }
 
