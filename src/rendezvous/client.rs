@@ -13,6 +13,7 @@ use super::frame::{
 use super::handshake::{Bad, Introduced, Link, is_timeout};
 use super::munge::{self, Unreadable};
 use super::{Channel, GRACE, Gathered, LONGEST_BLOB, Meeting, Rendezvous, table};
+use AttemptError::{Again, CutShort, Final};
 use mpienv_ask::seam::look_up;
 use mpienv_core::{Port, printable};
 
@@ -55,8 +56,8 @@ pub(super) fn join(
     loop {
         let limit = match attempt(settings, settings.port, &hello, deadline) {
             Ok(welcomed) => return wait(settings, welcomed),
-            Err(AttemptError::Final(error)) => return Err(error),
-            Err(AttemptError::Again(failure)) => {
+            Err(Final(error)) => return Err(error),
+            Err(Again(failure)) => {
                 let is_shared =
                     matches!(failure, ConnectFailure::Unresolved(_) | ConnectFailure::Munge(_));
                 // After a rank 0 that this rank does not believe has exited, what it sent still
@@ -69,7 +70,7 @@ pub(super) fn join(
                 }
                 if is_shared { SHARED_PAUSE } else { LONGEST_PAUSE }
             }
-            Err(AttemptError::CutShort(failure)) => {
+            Err(CutShort(failure)) => {
                 cut_short = Some(failure);
                 LONGEST_PAUSE
             }
@@ -126,52 +127,46 @@ fn attempt(
     let _ = stream.set_nodelay(true);
     let mut line = Link { stream, deadline: deadline.min(Instant::now() + WELCOME) };
     let failed = |failure| {
-        if Instant::now() >= deadline {
-            AttemptError::CutShort(failure)
-        } else {
-            AttemptError::Again(failure)
-        }
+        if Instant::now() >= deadline { CutShort(failure) } else { Again(failure) }
     };
     let greeting = line.greeting().map_err(failed)?;
     let secret = secret(settings, &greeting[GREETING..], line.deadline, failed)?;
     let said = line.say_hello(hello, &secret.key, &greeting);
-    let other = |error: io::Error| AttemptError::Again(ConnectFailure::Other(error.to_string()));
+    let other = |error: io::Error| Again(ConnectFailure::Other(error.to_string()));
     let (mut rank_0, written) = said.map_err(other)?;
     let head = rank_0.line.head().map_err(|failure| match written {
         Err(error) if !is_timeout(&error) => {
-            AttemptError::Again(ConnectFailure::NotMpienv("it closed the connection".to_owned()))
+            Again(ConnectFailure::NotMpienv("it closed the connection".to_owned()))
         }
         _ => failed(failure),
     })?;
     match head.kind {
         ReplyKind::Welcome => {
             let welcome = rank_0.payload(head, 4 + SEALED_NUMBER).map_err(|bad| match bad {
-                Bad::Tag => AttemptError::Again(ConnectFailure::Unproven),
+                Bad::Tag => Again(ConnectFailure::Unproven),
                 Bad::Io(_) => failed(ConnectFailure::NotMpienv("it broke off".to_owned())),
             })?;
             let mut welcome = &welcome[..];
             let left = take(&mut welcome);
             let (Some(left), Some(number)) = (left, rank_0.directions.open_number(welcome)) else {
-                return Err(AttemptError::Again(out_of_order()));
+                return Err(Again(out_of_order()));
             };
             let left = Duration::from_millis(u32::from_be_bytes(left).into());
             Ok(Welcomed { rank_0, left, meeting: secret.key.of_meeting(&number) })
         }
         // This reply has no tag: a rank 0 that rejects the proof has another key.
-        ReplyKind::OtherJob => Err(AttemptError::Final(RendezvousError::OtherJob {
+        ReplyKind::OtherJob => Err(Final(RendezvousError::OtherJob {
             rank: settings.rank.index(),
             master: settings.master(),
         })),
         ReplyKind::TimedOut | ReplyKind::Mismatch | ReplyKind::Lost | ReplyKind::TurnedAway => {
             Err(match rank_0.payload(head, LONGEST_TEXT) {
-                Ok(text) => AttemptError::Final(failure(head.kind, &text)),
-                Err(Bad::Tag) => AttemptError::Again(ConnectFailure::Unproven),
-                Err(Bad::Io(error)) => {
-                    AttemptError::Again(ConnectFailure::NotMpienv(error.to_string()))
-                }
+                Ok(text) => Final(failure(head.kind, &text)),
+                Err(Bad::Tag) => Again(ConnectFailure::Unproven),
+                Err(Bad::Io(error)) => Again(ConnectFailure::NotMpienv(error.to_string())),
             })
         }
-        _ => Err(AttemptError::Again(out_of_order())),
+        _ => Err(Again(out_of_order())),
     }
 }
 
@@ -187,16 +182,14 @@ fn secret(
     deadline: Instant,
     timed_out: impl Fn(ConnectFailure) -> AttemptError,
 ) -> Result<Secret, AttemptError> {
-    let again = |text: &str| AttemptError::Again(ConnectFailure::Munge(text.to_owned()));
+    let again = |text: &str| Again(ConnectFailure::Munge(text.to_owned()));
     match (settings.own_munge(), credential) {
         (Err(_), []) => Ok(settings.secret(&[])),
         (Err(without), _) => Err(again(&format!("it sent a MUNGE credential, and {without}"))),
         (Ok(_), []) => Err(again("it sent no MUNGE credential")),
         (Ok(munge), _) => match munge::open(munge, credential, deadline) {
             Ok(key) => Ok(settings.secret(&key)),
-            Err(Unreadable::Missing(reason)) => {
-                Err(AttemptError::Final(RendezvousError::Munge { reason }))
-            }
+            Err(Unreadable::Missing(reason)) => Err(Final(RendezvousError::Munge { reason })),
             Err(Unreadable::Refused(reason)) => {
                 Err(again(&format!("its MUNGE credential is refused: {reason}")))
             }
@@ -221,11 +214,11 @@ fn resolve(
         Some(Ok(found)) if !found.is_empty() => Ok(found),
         Some(found) => {
             let why = found.err().map_or("no address".to_owned(), |error| error.to_string());
-            Err(AttemptError::Again(ConnectFailure::Unresolved(why)))
+            Err(Again(ConnectFailure::Unresolved(why)))
         }
-        None => Err(AttemptError::CutShort(ConnectFailure::Unresolved(
-            "the name server does not answer".to_owned(),
-        ))),
+        None => {
+            Err(CutShort(ConnectFailure::Unresolved("the name server does not answer".to_owned())))
+        }
     }
 }
 
@@ -249,7 +242,7 @@ fn connect(addresses: &[SocketAddr], deadline: Instant) -> Result<TcpStream, Att
             },
         }
     }
-    Err(failure.map_or(AttemptError::CutShort(ConnectFailure::TimedOut), AttemptError::Again))
+    Err(failure.map_or(CutShort(ConnectFailure::TimedOut), Again))
 }
 
 fn is_with_itself(stream: &TcpStream) -> bool {

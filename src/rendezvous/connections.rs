@@ -12,7 +12,6 @@ use mio::{Events, Interest, Poll, Token, Waker};
 
 use super::auth::Bytes32;
 use super::frame::Message;
-use super::listen::is_out_of_files;
 use mpienv_core::Port;
 
 /// How many connections one wait can name.
@@ -178,7 +177,10 @@ impl<S> Connections<S> {
             match listener.accept() {
                 Ok((stream, peer)) => return Arrival::Came(stream, peer, *port),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(error) if is_out_of_files(&error) => return Arrival::NoRoom(error),
+                // EMFILE and ENFILE, for which the standard library has no `ErrorKind`.
+                Err(error) if matches!(error.raw_os_error(), Some(24 | 23)) => {
+                    return Arrival::NoRoom(error);
+                }
                 Err(_) => return Arrival::Gone,
             }
         }

@@ -112,6 +112,48 @@ impl fmt::Debug for Introduced {
 }
 
 impl Introduced {
+    /// Waits for the greeting and says hello. The deadline applies to all steps.
+    pub fn new(
+        stream: TcpStream,
+        deadline: Instant,
+        key: &ConnectionKey,
+        rank: Rank,
+    ) -> Result<Introduced, Refusal> {
+        // The hello must not wait for an acknowledgment.
+        stream.set_nodelay(true)?;
+        let mut line = Link { stream, deadline };
+        let port = line.stream.peer_addr()?.port();
+        let greeting = line.greeting().map_err(|_| why(&line))?;
+        if greeting.len() != GREETING {
+            return Err(Refusal::Stranger);
+        }
+        let hello = Hello {
+            version: Version::OWN,
+            rank: rank.index(),
+            size: rank.size(),
+            purpose: key.purpose,
+            port: Port::new(port).ok_or(Refusal::Stranger)?,
+            run: key.secret.run,
+            blob: Vec::new(),
+        };
+        let (introduced, written) = line.say_hello(&hello, &key.secret.key, &greeting)?;
+        written?;
+        Ok(introduced)
+    }
+
+    /// Waits for the welcome.
+    pub fn welcomed(mut self) -> Result<(TcpStream, Directions), Refusal> {
+        let head = self.line.head().map_err(|_| why(&self.line))?;
+        if head.kind != ReplyKind::Welcome {
+            return Err(Refusal::Stranger);
+        }
+        self.payload(head, 0).map_err(|bad| match bad {
+            Bad::Tag => Refusal::Unproven,
+            Bad::Io(error) => Refusal::Connection(error),
+        })?;
+        Ok((self.line.stream, self.directions))
+    }
+
     /// Reads the rest of a reply, at most `most` bytes, allocated as they arrive. Fails if the tag
     /// is wrong.
     pub(crate) fn payload(&mut self, head: ReplyHead, most: usize) -> Result<Vec<u8>, Bad> {
@@ -222,48 +264,6 @@ pub enum Refusal {
         "what answered cannot prove that it belongs to this job: something between the hosts changes messages"
     )]
     Unproven,
-}
-
-impl Introduced {
-    /// Waits for the greeting and says hello. The deadline applies to all steps.
-    pub fn new(
-        stream: TcpStream,
-        deadline: Instant,
-        key: &ConnectionKey,
-        rank: Rank,
-    ) -> Result<Introduced, Refusal> {
-        let mut line = Link { stream, deadline };
-        let port = line.stream.peer_addr()?.port();
-        let greeting = line.greeting().map_err(|_| why(&line))?;
-        if greeting.len() != GREETING {
-            return Err(Refusal::Stranger);
-        }
-        let hello = Hello {
-            version: Version::OWN,
-            rank: rank.index(),
-            size: rank.size(),
-            purpose: key.purpose,
-            port: Port::new(port).ok_or(Refusal::Stranger)?,
-            run: key.secret.run,
-            blob: Vec::new(),
-        };
-        let (introduced, written) = line.say_hello(&hello, &key.secret.key, &greeting)?;
-        written?;
-        Ok(introduced)
-    }
-
-    /// Waits for the welcome.
-    pub fn welcomed(mut self) -> Result<(TcpStream, Directions), Refusal> {
-        let head = self.line.head().map_err(|_| why(&self.line))?;
-        if head.kind != ReplyKind::Welcome {
-            return Err(Refusal::Stranger);
-        }
-        self.payload(head, 0).map_err(|bad| match bad {
-            Bad::Tag => Refusal::Unproven,
-            Bad::Io(error) => Refusal::Connection(error),
-        })?;
-        Ok((self.line.stream, self.directions))
-    }
 }
 
 fn why(line: &Link) -> Refusal {

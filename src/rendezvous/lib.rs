@@ -107,6 +107,7 @@ use mpienv_core::{ClusterInfo, Host, Munge, Port, Rank};
 use auth::{Role, Run};
 use frame::Secret;
 use munge::{NoMunge, Wanted};
+use server::Reply;
 use star::Channel;
 
 /// Longest blob that a rank may bring, in bytes: 1 MiB. All ranks together may bring 16 MiB, or 4
@@ -214,11 +215,7 @@ impl Rendezvous {
     /// was lost, or the ranks disagree. A rank that did not reach rank 0 gets an error that says
     /// why.
     pub fn all_gather(&self, blob: impl Into<Vec<u8>>) -> Result<Meeting, RendezvousError> {
-        let blob = self.checked(blob.into())?;
-        if self.rank.is_first() {
-            return Ok(server::serve(self, blob, &mut |_| Vec::new())?.0);
-        }
-        match client::join(self, blob, true)?.0 {
+        match self.meet(blob.into(), true, &mut |_| Vec::new())?.0 {
             Gathered::All(meeting) => Ok(meeting),
             Gathered::Reply(_) => Err(self.lost("it sent no table")),
         }
@@ -267,14 +264,16 @@ impl Rendezvous {
         blob: impl Into<Vec<u8>>,
         mut answer: impl FnMut(&Meeting) -> Vec<u8>,
     ) -> Result<Gathered, RendezvousError> {
-        let blob = self.checked(blob.into())?;
-        if self.rank.is_first() {
-            return Ok(Gathered::All(server::serve(self, blob, &mut answer)?.0));
-        }
-        Ok(client::join(self, blob, false)?.0)
+        Ok(self.meet(blob.into(), false, &mut answer)?.0)
     }
 
-    fn checked(&self, blob: Vec<u8>) -> Result<Vec<u8>, RendezvousError> {
+    /// Meets the other ranks. The connections to them are included only if they stay open.
+    fn meet(
+        &self,
+        blob: Vec<u8>,
+        needs_table: bool,
+        answer: Reply<'_>,
+    ) -> Result<(Gathered, Vec<Channel>), RendezvousError> {
         if let Some(token) = &self.token {
             if token.trim_ascii().is_empty() {
                 return Err(RendezvousError::TokenBlank);
@@ -286,7 +285,12 @@ impl Rendezvous {
         if blob.len() > LONGEST_BLOB {
             return Err(RendezvousError::BlobTooLong { length: blob.len() });
         }
-        Ok(blob)
+        if self.rank.is_first() {
+            let (meeting, channels) = server::serve(self, blob, answer)?;
+            return Ok((Gathered::All(meeting), channels));
+        }
+        let (gathered, channel) = client::join(self, blob, needs_table)?;
+        Ok((gathered, vec![channel]))
     }
 
     /// The default port to try, if any, and how long before the deadline.

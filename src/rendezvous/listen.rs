@@ -16,13 +16,6 @@ const BACKLOG: i32 = 4096;
 /// How long the master's name may take to resolve.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Returns whether a connection could not be accepted because this process or the system has no
-/// file descriptor left.
-pub(crate) fn is_out_of_files(error: &io::Error) -> bool {
-    // EMFILE, ENFILE and, on Windows, WSAEMFILE, for which the standard library has no `ErrorKind`.
-    matches!(error.raw_os_error(), Some(24 | 23 | 10024))
-}
-
 /// The addresses of this host that rank 0 listens on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Addresses {
@@ -39,15 +32,11 @@ impl Addresses {
         let interfaces = if_addrs::get_if_addrs().unwrap_or_default();
         let own: Vec<IpAddr> =
             interfaces.iter().map(|interface| interface.ip().to_canonical()).collect();
-        let mut found: Vec<IpAddr> = master.address().into_iter().collect();
-        let addresses = choose(master, bind, &own, || {
+        choose(master, bind, &own, || {
             let resolved =
                 look_up(master.to_string(), 0, PATIENCE).and_then(Result::ok).unwrap_or_default();
-            found = resolved.into_iter().map(|address| address.ip().to_canonical()).collect();
-            found.clone()
-        });
-        let is_usual = bind.is_none() && addresses == Addresses::Every;
-        (addresses, is_usual.then(|| elsewhere(master, &found, &own)).flatten())
+            resolved.into_iter().map(|address| address.ip().to_canonical()).collect()
+        })
     }
 
     /// The address of a socket that listens already.
@@ -69,31 +58,20 @@ impl Addresses {
     }
 }
 
-/// Why the other ranks may not find rank 0 at the master's addresses.
-fn elsewhere(master: &Host, found: &[IpAddr], own: &[IpAddr]) -> Option<String> {
-    let is_here = |address: &IpAddr| {
-        address.is_loopback() || address.is_unspecified() || own.contains(&address.to_canonical())
-    };
-    if found.is_empty() {
-        return Some(format!("the name {master} does not resolve on rank 0's host"));
-    }
-    (!found.iter().any(is_here)).then(|| format!("{master} is not an address of rank 0's host"))
-}
-
 /// The master's own addresses, if all of them are this host's and other hosts can reach it by them.
+/// Otherwise, every address, and why the other ranks may not find rank 0 at the master's.
 fn choose(
     master: &Host,
     bind: Option<IpAddr>,
     own: &[IpAddr],
     resolve: impl FnOnce() -> Vec<IpAddr>,
-) -> Addresses {
+) -> (Addresses, Option<String>) {
     if let Some(address) = bind {
-        return Addresses::of_socket(address);
+        return (Addresses::of_socket(address), None);
     }
     if master.is_loopback() {
-        return master
-            .address()
-            .map_or(Addresses::Loopback, |address| Addresses::These(vec![address]));
+        let named = master.address().map(|address| Addresses::These(vec![address]));
+        return (named.unwrap_or(Addresses::Loopback), None);
     }
     let mut found = master.address().map_or_else(resolve, |address| vec![address.to_canonical()]);
     found.sort_unstable();
@@ -108,10 +86,17 @@ fn choose(
             && !is_link_local
             && own.contains(address)
     };
-    if found.is_empty() || !found.iter().all(is_for_all) {
-        Addresses::Every
+    let is_here = |address: &IpAddr| {
+        address.is_loopback() || address.is_unspecified() || own.contains(address)
+    };
+    if found.is_empty() {
+        let why = format!("the name {master} does not resolve on rank 0's host");
+        (Addresses::Every, Some(why))
+    } else if found.iter().all(is_for_all) {
+        (Addresses::These(found), None)
     } else {
-        Addresses::These(found)
+        let why = || format!("{master} is not an address of rank 0's host");
+        (Addresses::Every, (!found.iter().any(is_here)).then(why))
     }
 }
 
@@ -123,26 +108,22 @@ pub(crate) fn listen(
     match addresses {
         // If the host has IPv6, one socket accepts IPv6 and IPv4.
         Addresses::Every => match open(Ipv6Addr::UNSPECIFIED.into(), port) {
-            Ok(socket) => Ok(vec![socket]),
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
-                Err(RendezvousError::PortInUse { port })
+            Err(RendezvousError::Listen { .. }) => {
+                Ok(vec![open(Ipv4Addr::UNSPECIFIED.into(), port)?])
             }
-            Err(_) => Ok(vec![named(Ipv4Addr::UNSPECIFIED.into(), port)?]),
+            socket => Ok(vec![socket?]),
         },
         Addresses::Loopback => {
-            let mut sockets = vec![named(Ipv4Addr::LOCALHOST.into(), port)?];
+            let mut sockets = vec![open(Ipv4Addr::LOCALHOST.into(), port)?];
             // `localhost` may resolve to ::1 first, but not on a host without IPv6.
             match open(Ipv6Addr::LOCALHOST.into(), port) {
-                Ok(socket) => sockets.push(socket),
-                Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
-                    return Err(RendezvousError::PortInUse { port });
-                }
-                Err(_) => {}
+                Err(RendezvousError::Listen { .. }) => {}
+                socket => sockets.push(socket?),
             }
             Ok(sockets)
         }
         Addresses::These(addresses) => {
-            addresses.iter().map(|&address| named(address, port)).collect()
+            addresses.iter().map(|&address| open(address, port)).collect()
         }
     }
 }
@@ -188,18 +169,16 @@ pub fn state_of(port: Port) -> PortState {
     state.unwrap_or(PortState::Free)
 }
 
-fn named(address: IpAddr, port: Port) -> Result<TcpListener, RendezvousError> {
-    open(address, port).map_err(|error| match error.kind() {
+fn open(address: IpAddr, port: Port) -> Result<TcpListener, RendezvousError> {
+    let socket = bound(SocketAddr::new(address, port.get())).and_then(|socket| {
+        socket.listen(BACKLOG)?;
+        socket.set_nonblocking(true)?;
+        Ok(TcpListener::from_std(socket.into()))
+    });
+    socket.map_err(|error| match error.kind() {
         io::ErrorKind::AddrInUse => RendezvousError::PortInUse { port },
         _ => RendezvousError::Listen { address: Host::from(address).with_port(port), error },
     })
-}
-
-fn open(address: IpAddr, port: Port) -> io::Result<TcpListener> {
-    let socket = bound(SocketAddr::new(address, port.get()))?;
-    socket.listen(BACKLOG)?;
-    socket.set_nonblocking(true)?;
-    Ok(TcpListener::from_std(socket.into()))
 }
 
 /// Returns a socket with this address, which does not listen yet.
@@ -248,7 +227,7 @@ mod tests {
     fn chosen(master: &str, bind: Option<&str>, resolved: &[&str]) -> Addresses {
         let own = addresses(&["127.0.0.1", "::1", "10.0.0.4", "fd00::4", "fe80::4"]);
         let bind = bind.map(|bind| bind.parse().unwrap());
-        choose(&master.parse().unwrap(), bind, &own, || addresses(resolved))
+        choose(&master.parse().unwrap(), bind, &own, || addresses(resolved)).0
     }
 
     #[test]

@@ -80,8 +80,21 @@ impl Wanted {
 /// Asks munged on this host for a credential, and returns why it gives none.
 pub(super) fn answers(munge: &Munge, within: Duration) -> Result<(), String> {
     let deadline = Instant::now() + within.min(PATIENCE);
-    let output = run(munge, "munge", &["--no-input"], &[], deadline)?;
-    if is_success(&output) { Ok(()) } else { Err(complaint("munge", &output)) }
+    encode(munge, &["--no-input"], &[], deadline).map(|_| ())
+}
+
+/// Returns the credential that holds this input.
+fn encode(
+    munge: &Munge,
+    words: &[&str],
+    input: &[u8],
+    deadline: Instant,
+) -> Result<Vec<u8>, String> {
+    let output = run(munge, "munge", words, input, deadline)?;
+    match output.status {
+        Some(status) if status.success() => Ok(output.stdout.trim_ascii().to_vec()),
+        _ => Err(complaint("munge", &output)),
+    }
 }
 
 /// Returns a new key and a credential that holds it. The deadline applies to each program that it
@@ -92,11 +105,7 @@ pub(super) fn seal(munge: &Munge, deadline: Instant) -> Result<(Bytes32, Vec<u8>
     let only = format!("--restrict-uid={}", own_uid());
     // The longest lifetime that munged permits.
     let words = ["--cipher=aes256", "--mac=sha256", "--ttl=-1", &only];
-    let output = run(munge, "munge", &words, format!("{PURPOSE}{digits}").as_bytes(), deadline)?;
-    if !is_success(&output) {
-        return Err(complaint("munge", &output));
-    }
-    let credential = output.stdout.trim_ascii().to_vec();
+    let credential = encode(munge, &words, format!("{PURPOSE}{digits}").as_bytes(), deadline)?;
     // In a user namespace, munged may see this process as a user who is not the one with this
     // number in here.
     match open(munge, &credential, deadline) {
@@ -194,10 +203,6 @@ fn run(
     command.args(words).args(munge.socket().map(|socket| format!("--socket={socket}")));
     let started = Helper::start(&mut command, input);
     Ok(started.map_err(|error| format!("{program} cannot run ({error})"))?.finish(deadline))
-}
-
-fn is_success(answer: &Printed) -> bool {
-    answer.status.is_some_and(|status| status.success())
 }
 
 /// Returns the last line that a program printed on stderr, or how it exited.

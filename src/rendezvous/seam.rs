@@ -7,7 +7,7 @@ pub use crate::auth::{Role, nonce};
 use crate::munge::NoMunge;
 pub use crate::munge::REMEDY as MUNGE_REMEDY;
 use crate::star::Star;
-use crate::{Gathered, Meeting, Rendezvous, RendezvousError, client, munge, server};
+use crate::{Gathered, Meeting, Rendezvous, RendezvousError, munge};
 use mpienv_core::Munge;
 
 /// Ten years, so that adding a timeout to an instant never overflows.
@@ -49,13 +49,8 @@ pub fn stay_connected(
     mut answer: impl FnMut(&Meeting) -> Vec<u8>,
 ) -> Result<(Gathered, io::Result<Star>), RendezvousError> {
     let own = Rendezvous { role, ..rendezvous.clone() };
-    let blob = own.checked(blob)?;
-    if own.rank.is_first() {
-        let (meeting, channels) = server::serve(&own, blob, &mut answer)?;
-        return Ok((Gathered::All(meeting), Star::connected(channels, silence)));
-    }
-    let (gathered, channel) = client::join(&own, blob, false)?;
-    Ok((gathered, Star::connected(vec![channel], silence)))
+    let (gathered, channels) = own.meet(blob, false, &mut answer)?;
+    Ok((gathered, Star::connected(channels, silence)))
 }
 
 /// The meeting's handshake on other connections.

@@ -8,7 +8,7 @@ mod hello;
 mod liveness;
 mod visitor;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
@@ -23,8 +23,7 @@ use super::table::{Origin, Row};
 use super::{Channel, Meeting, Rendezvous};
 use admission::Guesses;
 use blobs::Blobs;
-use delivery::Outliers;
-use liveness::{Liveness, Presence};
+use liveness::Liveness;
 use mpienv_core::Port;
 use visitor::{Connection, Stage, Visitor};
 
@@ -67,7 +66,7 @@ fn own_address(settings: &Rendezvous, seen: Option<SocketAddr>) -> SocketAddr {
 struct Joined {
     id: usize,
     row: Row,
-    presence: Presence,
+    needs_table: bool,
 }
 
 struct Server<'a> {
@@ -87,7 +86,9 @@ struct Server<'a> {
     brought: usize,
     liveness: Liveness,
     problems: Problems,
-    outliers: Outliers,
+    /// The connections of ranks with another world size, and when each gets its error, in order of
+    /// arrival.
+    outliers: VecDeque<(Instant, usize, u64)>,
     /// When the first and the last problem occurred.
     trouble: Option<(Instant, Instant)>,
     /// This host's address as a rank reached it, preferably not a loopback address.
@@ -131,7 +132,7 @@ impl<'a> Server<'a> {
             brought: 0,
             liveness: Liveness::default(),
             problems: Problems::default(),
-            outliers: Outliers::default(),
+            outliers: VecDeque::new(),
             trouble: None,
             seen: None,
             failure: None,
@@ -207,6 +208,11 @@ impl<'a> Server<'a> {
         self.joined.len() + 1
     }
 
+    /// Their numbers, in order.
+    fn arrived(&self) -> Vec<u32> {
+        std::iter::once(0).chain(self.joined.keys().copied()).collect()
+    }
+
     fn size(&self) -> usize {
         usize::try_from(self.settings.rank.size()).unwrap_or(usize::MAX)
     }
@@ -254,10 +260,10 @@ impl<'a> Server<'a> {
             self.note_the_silent();
             self.note_the_unfinished();
         }
-        let joined: Vec<u32> = std::iter::once(0).chain(self.joined.keys().copied()).collect();
         let waited = now - self.started;
         let master = (&self.settings.host, self.settings.port);
-        self.problems.report(self.settings.rank.size(), master, &joined, waited, time_is_up)
+        let size = self.settings.rank.size();
+        self.problems.report(size, master, &self.arrived(), waited, time_is_up)
     }
 
     /// Waits for events, at most `wait`, and handles them.
@@ -271,10 +277,25 @@ impl<'a> Server<'a> {
         if self.connections.has_more { self.accept() } else { Ok(()) }
     }
 
-    fn join(&mut self, id: usize, rank: u32, needs_table: bool, joined: bool) {
+    /// Goes on while there is such a connection, but not beyond this time.
+    fn turn_while(
+        &mut self,
+        until: Instant,
+        is_such: impl Fn(&Connection) -> bool,
+    ) -> Result<(), RendezvousError> {
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() || !self.connections.iter().any(&is_such) {
+                return Ok(());
+            }
+            self.turn(left)?;
+        }
+    }
+
+    fn join(&mut self, id: usize, rank: u32, joined: bool) {
         self.connections.identify(id);
         let Some(connection) = self.connections.get_mut(id) else { return };
-        connection.state.become_known(Stage::Member { rank, needs_table, joined });
+        connection.state.become_known(Stage::Member { rank, joined });
         let serial = connection.serial;
         self.blobs.forget(serial);
         if !joined {
@@ -313,14 +334,14 @@ impl<'a> Server<'a> {
             Stage::Unknown(_) if connection.state.port == self.settings.port => {
                 self.problems.rejected += 1
             }
-            Stage::Member { rank, joined: true, .. } => {
+            Stage::Member { rank, joined: true } => {
                 if !connection.is_flushed() {
                     self.stuck = Some((rank, connection.peer));
                 }
                 if let Some(joined) = self.joined.remove(&rank) {
                     self.brought -= joined.row.blob.len();
-                    self.liveness.count_lost(joined.presence);
                 }
+                self.liveness.forget(rank);
                 self.problems.lost.insert(rank, connection.peer);
                 self.trouble();
             }

@@ -30,8 +30,6 @@ pub(super) fn join(
         let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
         let stream =
             TcpStream::connect_timeout(address, left).map_err(|error| (to, error.into()))?;
-        // The hello must not wait for an acknowledgment.
-        stream.set_nodelay(true).map_err(|error| (to, error.into()))?;
         let key = ConnectionKey::new(shared, Purpose::Collective, to as u32);
         let introduced = Introduced::new(stream, deadline, &key, rank);
         Ok((to, introduced.map_err(|refusal| (to, refusal))?))

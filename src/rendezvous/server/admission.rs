@@ -29,7 +29,12 @@ impl Server<'_> {
         for _ in 0..AT_ONCE {
             match self.connections.accept() {
                 Arrival::Came(stream, peer, port) => self.admit(stream, peer, port)?,
-                Arrival::NoRoom(_) => self.make_room()?,
+                // One that does not belong to a rank makes room for the next.
+                Arrival::NoRoom(_) if self.close_oldest() => {}
+                Arrival::NoRoom(_) => {
+                    let (joined, size) = (self.present(), self.settings.rank.size());
+                    return Err(RendezvousError::OpenFiles { joined, size });
+                }
                 Arrival::Gone => {}
                 Arrival::None => break,
             }
@@ -58,18 +63,7 @@ impl Server<'_> {
         Ok(())
     }
 
-    /// Closes the oldest connection that does not belong to a rank, so that the next one can be
-    /// accepted.
-    fn make_room(&mut self) -> Result<(), RendezvousError> {
-        match self.close_oldest() {
-            true => Ok(()),
-            false => Err(RendezvousError::OpenFiles {
-                joined: self.present(),
-                size: self.settings.rank.size(),
-            }),
-        }
-    }
-
+    /// Closes the oldest connection that does not belong to a rank, if there is one.
     fn close_oldest(&mut self) -> bool {
         let oldest =
             self.connections.newcomers.values().chain(self.guests.values()).next().copied();
@@ -140,11 +134,10 @@ impl Guesses {
             self.swept = Some(now);
         }
         let key = self.key(address);
-        let left = self
-            .by_address
-            .get(&key)
-            .map_or(Left { tries: GUESSES_AT_ONCE, since: now }, |left| left.at(now));
-        self.by_address.insert(key, Left { tries: left.tries.saturating_sub(1), ..left });
+        let full = Left { tries: GUESSES_AT_ONCE, since: now };
+        let left = self.by_address.entry(key).or_insert(full);
+        *left = left.at(now);
+        left.tries = left.tries.saturating_sub(1);
     }
 
     fn key(&self, address: IpAddr) -> IpAddr {

@@ -1,10 +1,9 @@
 //! Sends the report to every rank: the table of all ranks, or why there is none. Ranks with another
 //! world size get their error while the others go on.
 
-use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use super::{Connection, Reply, SETTLE, Served, Server, Stage};
+use super::{Connection, Reply, Served, Server, Stage};
 use crate::auth::{Role, Run};
 use crate::error::RendezvousError;
 use crate::frame::{Message, ReplyKind};
@@ -34,9 +33,8 @@ impl Server<'_> {
         {
             self.close(id);
         }
-        let members = |needs: bool| move |connection: &Connection| matches!(connection.state.stage, Stage::Member { needs_table, joined: true, .. } if needs_table == needs);
-        let (for_table, for_answer) =
-            (self.connections.ids(members(true)), self.connections.ids(members(false)));
+        let (for_table, for_answer): (Vec<_>, Vec<_>) =
+            self.joined.values().map(|it| (it.id, it.needs_table)).partition(|&(_, needs)| needs);
         let table = (!for_table.is_empty()).then(|| table::encode(&rows));
         let table = Message::new(ReplyKind::Table, &table.unwrap_or_default());
         self.answer_outliers(None);
@@ -48,8 +46,8 @@ impl Server<'_> {
         let done = Message::new(ReplyKind::Done, &answer);
         self.stuck = None;
         self.stays_connected = self.settings.role != Role::Ranks;
-        for_table.into_iter().for_each(|id| self.say(id, &table));
-        for_answer.into_iter().for_each(|id| self.say(id, &done));
+        for_table.into_iter().for_each(|(id, _)| self.say(id, &table));
+        for_answer.into_iter().for_each(|(id, _)| self.say(id, &done));
         self.deliver()?;
         // Everything is written or the connection is lost. A rank that has its table may close
         // before the others do.
@@ -60,7 +58,10 @@ impl Server<'_> {
             let channels = self.keep_connections()?;
             return Ok((meeting, channels));
         }
-        self.let_ranks_close();
+        // The end that closes first holds the port for a minute, and rank 0's program may have to
+        // listen on that port.
+        let until = (Instant::now() + CLOSE).min(self.deadline + GRACE);
+        let _ = self.turn_while(until, Connection::is_member);
         Ok((meeting, Vec::new()))
     }
 
@@ -84,21 +85,6 @@ impl Server<'_> {
         }
     }
 
-    /// Waits briefly for the ranks to close their connections: the end that closes first holds the
-    /// port for a minute, and rank 0's program may have to listen on that port.
-    fn let_ranks_close(&mut self) {
-        let until = (Instant::now() + CLOSE).min(self.deadline + GRACE);
-        loop {
-            let is_open =
-                |connection: &Connection| matches!(connection.state.stage, Stage::Member { .. });
-            let left = until.saturating_duration_since(Instant::now());
-            let is_any_open = self.connections.iter().any(is_open);
-            if !is_any_open || left.is_zero() || self.turn(left).is_err() {
-                return;
-            }
-        }
-    }
-
     /// Sends the failure to all ranks that have arrived, and to those that arrive meanwhile.
     pub(super) fn fail(mut self, error: RendezvousError) -> RendezvousError {
         let kind = match error {
@@ -108,9 +94,8 @@ impl Server<'_> {
         };
         let failure = Message::new(kind, error.text().as_bytes());
         self.failure = Some(failure.clone());
-        let is_member =
-            |connection: &Connection| matches!(connection.state.stage, Stage::Member { .. });
-        self.connections.ids(is_member).into_iter().for_each(|id| self.say(id, &failure));
+        let members = self.connections.ids(Connection::is_member);
+        members.into_iter().for_each(|id| self.say(id, &failure));
         self.tell_the_unfinished(&failure);
         // A failure to deliver the error does not change the error.
         let _ = self.deliver();
@@ -119,18 +104,7 @@ impl Server<'_> {
 
     /// Writes until nothing is left or the time limit has passed.
     fn deliver(&mut self) -> Result<(), RendezvousError> {
-        let until = Instant::now() + DRAIN;
-        loop {
-            let waiting = |connection: &Connection| !connection.is_flushed();
-            if !self.connections.iter().any(waiting) {
-                return Ok(());
-            }
-            let now = Instant::now();
-            if now >= until {
-                return Ok(());
-            }
-            self.turn(until - now)?;
-        }
+        self.turn_while(Instant::now() + DRAIN, |connection| !connection.is_flushed())
     }
 
     fn undelivered(&self) -> Option<RendezvousError> {
@@ -145,40 +119,25 @@ impl Server<'_> {
         );
         Some(RendezvousError::Lost { report })
     }
-}
 
-/// Connections of ranks with another world size, in order of arrival.
-#[derive(Debug, Default)]
-pub(super) struct Outliers {
-    waiting: VecDeque<(Instant, usize, u64)>,
-}
-
-impl Outliers {
-    pub(super) fn push(&mut self, id: usize, serial: Option<u64>) {
-        self.waiting.extend(serial.map(|serial| (Instant::now() + SETTLE, id, serial)));
-    }
-}
-
-impl Server<'_> {
     /// Sends the error to the ranks that have waited long enough at `now`, or to all if `None`.
     /// Returns how long until the next is due.
     pub(super) fn answer_outliers(&mut self, now: Option<Instant>) -> Duration {
-        while let Some(&(due, id, serial)) = self.outliers.waiting.front() {
+        while let Some(&(due, id, serial)) = self.outliers.front() {
             if let Some(now) = now
                 && now < due
             {
                 return due - now;
             }
-            self.outliers.waiting.pop_front();
+            self.outliers.pop_front();
             let connection = self.connections.get_mut(id);
             let Some(connection) = connection.filter(|connection| connection.serial == serial)
             else {
                 continue;
             };
             connection.state.stage = Stage::Closing;
-            let joined: Vec<u32> = std::iter::once(0).chain(self.joined.keys().copied()).collect();
-            let text =
-                self.problems.sizes_differ(self.settings.rank.size(), &joined).unwrap_or_default();
+            let size = self.settings.rank.size();
+            let text = self.problems.sizes_differ(size, &self.arrived()).unwrap_or_default();
             self.say(id, &Message::new(ReplyKind::TurnedAway, text.as_bytes()));
         }
         Duration::MAX

@@ -4,8 +4,7 @@
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use super::liveness::Presence;
-use super::{Connection, Joined, Server, Stage, delivery};
+use super::{Connection, Joined, SETTLE, Server, Stage, delivery};
 use crate::connections::read;
 use crate::frame::{FIRST, Hello, Message, Purpose, Reject, ReplyKind, SHORT_BLOB, reply};
 use crate::most_in_all;
@@ -43,9 +42,9 @@ impl Server<'_> {
                 if !connection.state.discard(length) {
                     return self.close(id);
                 }
-                if let Stage::Member { rank, joined: true, .. } = connection.state.stage {
+                if let Stage::Member { rank, joined: true } = connection.state.stage {
                     match connection.state.hear(bytes) {
-                        Ok(true) => self.confirm(rank),
+                        Ok(true) => self.liveness.confirm(rank),
                         Ok(false) => {}
                         Err(reject) => return self.reject(id, peer, port, reject),
                     }
@@ -94,7 +93,7 @@ impl Server<'_> {
             }
             Reject::OtherVersion { rank, version } => {
                 self.problems.version(rank, version, peer);
-                self.join(id, rank, false, false);
+                self.join(id, rank, false);
                 self.trouble();
             }
         }
@@ -148,11 +147,10 @@ impl Server<'_> {
     /// Handles a complete hello of this job.
     fn hear(&mut self, id: usize, peer: IpAddr, port: Port, hello: Hello) {
         let Hello { rank, size, purpose, blob, .. } = hello;
-        let needs_table = purpose == Purpose::Table;
         let announced = if purpose == Purpose::OtherPort { hello.port } else { port };
         let refuse = |server: &mut Server<'_>| {
             server.trouble();
-            server.join(id, rank, needs_table, false);
+            server.join(id, rank, false);
         };
         if announced != self.settings.port {
             self.problems.port(rank, announced, peer);
@@ -160,7 +158,8 @@ impl Server<'_> {
         }
         if size != self.settings.rank.size() {
             self.problems.size(rank, size, peer);
-            self.outliers.push(id, self.connections.get(id).map(|connection| connection.serial));
+            let serial = self.connections.get(id).map(|connection| connection.serial);
+            self.outliers.extend(serial.map(|serial| (Instant::now() + SETTLE, id, serial)));
             return refuse(self);
         }
         // A rank whose long blob waits unread for too long closes the connection and comes again.
@@ -188,11 +187,9 @@ impl Server<'_> {
         self.brought += blob.len();
         let origin = if peer.is_loopback() { Origin::WithFirst } else { Origin::Address(peer) };
         self.problems.lost.remove(&rank);
-        self.joined.insert(
-            rank,
-            Joined { id, row: Row { origin, blob: blob.into() }, presence: Presence::Unknown },
-        );
-        self.liveness.count_joined();
-        self.join(id, rank, needs_table, true);
+        let (row, needs_table) = (Row { origin, blob: blob.into() }, purpose == Purpose::Table);
+        self.joined.insert(rank, Joined { id, row, needs_table });
+        self.liveness.unknown.insert(rank);
+        self.join(id, rank, true);
     }
 }

@@ -19,7 +19,6 @@ pub(super) enum Stage {
     /// Belongs to a rank of this job that waits for the report.
     Member {
         rank: u32,
-        needs_table: bool,
         /// Whether the rank has joined the meeting.
         joined: bool,
     },
@@ -81,6 +80,11 @@ impl Visitor {
 }
 
 impl Connection {
+    /// Returns whether it belongs to a rank of this job that waits for the report.
+    pub(super) fn is_member(&self) -> bool {
+        matches!(self.state.stage, Stage::Member { .. })
+    }
+
     /// Says that rank 0 will wait for `left` milliseconds, and the meeting's number.
     pub(super) fn welcome(&mut self, left: u32, number: &Bytes32) -> io::Result<()> {
         let Some(directions) = &self.state.directions else { return Ok(()) };

@@ -118,7 +118,6 @@ pub(super) fn shake_hands(
     rank: Rank,
 ) -> Result<Channel, Refusal> {
     let stream = TcpStream::connect_timeout(&address, ANSWER)?;
-    stream.set_nodelay(true)?;
     let introduced = Introduced::new(stream, Instant::now() + ANSWER, key, rank)?;
     let (stream, directions) = introduced.welcomed()?;
     Ok(Channel { rank: 0, stream, directions })
