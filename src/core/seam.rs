@@ -1,5 +1,7 @@
 //! What mpienv's other crates need of this one and programs do not. Any version may change it.
 
+use std::path::PathBuf;
+
 use crate::cluster::azure::AzureVars;
 use crate::cluster::discover::unplaced;
 use crate::cluster::info::ClusterInfo;
@@ -115,6 +117,12 @@ impl Environment {
     pub fn number(&self, name: &'static str) -> Result<Option<u32>, Error> {
         Ok(self.setting::<u32>(name)?.map(|number| number.value))
     }
+}
+
+/// Returns the files of the programs that this process descends from, its parent's first; an empty
+/// path for one of another user.
+pub fn programs_above() -> Vec<PathBuf> {
+    ancestors(&Environment::current()).map(|process| process.path()).collect()
 }
 
 /// Returns the launchers that have left variables.

@@ -15,7 +15,7 @@ use super::api::Api;
 use super::error::{MpiError, Result};
 use super::functions::Functions;
 use mpienv_core::Launcher;
-use mpienv_core::seam::MpiFamily;
+use mpienv_core::seam::{MpiFamily, programs_above};
 
 /// The file names of the libraries.
 const OPEN_MPI: &str = if ON_MACOS { "libmpi.40.dylib" } else { "libmpi.so.40" };
@@ -182,29 +182,6 @@ fn is_launcher(program: &Path) -> bool {
     STARTS.iter().any(|start| name.starts_with(start))
 }
 
-/// The programs that this process descends from, its parent first; none if the system does not list
-/// them.
-fn programs_above() -> Vec<PathBuf> {
-    // Enough for a launcher, `mpienv exec` and some wrapper scripts.
-    const MOST: usize = 16;
-    let mut programs = Vec::new();
-    let mut process = "self".to_owned();
-    while programs.len() < MOST {
-        let Some(parent) = parent(&process) else { break };
-        // Not readable if the process is another user's, as Slurm's daemons are.
-        programs.push(std::fs::read_link(format!("/proc/{parent}/exe")).unwrap_or_default());
-        process = parent;
-    }
-    programs
-}
-
-/// The ID of a process's parent; `None` for the first process, or without /proc.
-fn parent(process: &str) -> Option<String> {
-    let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
-    let parent = status.lines().find_map(|line| line.strip_prefix("PPid:"))?.trim();
-    (parent != "0").then(|| parent.to_owned())
-}
-
 // The names of the files are those on Linux.
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
@@ -269,9 +246,9 @@ mod tests {
     }
 
     #[test]
-    fn the_programs_above_end_with_the_first_process() {
+    fn the_programs_above_begin_with_the_parent() {
         let programs = programs_above();
-        assert!(!programs.is_empty() && programs.len() <= 16, "{programs:?}");
+        assert!(!programs.is_empty(), "{programs:?}");
         // Cargo, a shell or a debugger starts a test, but never the test itself.
         assert_ne!(programs[0], std::env::current_exe().unwrap());
     }

@@ -9,6 +9,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io::Read;
 use std::iter;
+use std::path::PathBuf;
 
 use crate::environment::Environment;
 use crate::launcher::Launcher;
@@ -105,14 +106,16 @@ impl Process {
         Some(Process { id, name: name.to_owned(), parent, start, folder, file: OnceCell::new() })
     }
 
+    /// Returns the file that it runs; an empty path if it belongs to another user.
+    pub(crate) fn path(&self) -> PathBuf {
+        fs::read_link(format!("{}/exe", self.folder)).unwrap_or_default()
+    }
+
     /// Returns which of these programs the process runs.
     pub(crate) fn runs(&self, programs: &[&'static str]) -> Option<&'static str> {
         // A process's name is the one by which it was called, such as `mpirun` for orterun. Its
         // file cannot be read if it belongs to another user.
-        let file = self.file.get_or_init(|| {
-            let path = fs::read_link(format!("{}/exe", self.folder)).unwrap_or_default();
-            path.file_name().unwrap_or_default().to_owned()
-        });
+        let file = self.file.get_or_init(|| self.path().file_name().unwrap_or_default().to_owned());
         let is_it = |program: &&str| {
             let bytes = program.as_bytes();
             *file == OsStr::new(program) || self.name.as_bytes() == &bytes[..bytes.len().min(NAME)]
