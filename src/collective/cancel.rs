@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::error::{CollectiveError, Result};
+
 /// How long a call waits before it asks whether to go on. A user who presses Ctrl-C does not
 /// notice.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -40,6 +42,11 @@ struct Question {
 impl Cancel {
     pub(super) fn is_set(&self) -> bool {
         self.is_set.load(Ordering::SeqCst)
+    }
+
+    /// Fails if the calls are canceled.
+    pub(super) fn check(&self) -> Result<()> {
+        if self.is_set() { Err(CollectiveError::Canceled) } else { Ok(()) }
     }
 
     /// Lets a call that waits ask whether to go on.
@@ -89,7 +96,6 @@ mod tests {
     use std::thread;
 
     use super::*;
-    use crate::CollectiveError;
     use crate::tests::{PLENTY, over_each};
 
     #[test]

@@ -105,13 +105,9 @@ impl Mpi {
         Ok(Mpi { watch, ranks, numbers, timeout, spins, sum, rooms, library, cancel })
     }
 
-    fn check(&self) -> Result<()> {
-        if self.cancel.is_set() { Err(CollectiveError::Canceled) } else { Ok(()) }
-    }
-
     /// Makes a call under the watch.
     fn call<T>(&self, call: impl FnOnce(&Communicator) -> Result<T, MpiError>) -> Result<T> {
-        self.check()?;
+        self.cancel.check()?;
         Ok(self.watch.over(|| {
             let result = call(self.ranks.communicator());
             if let Err(MpiError::Call { .. }) = result {

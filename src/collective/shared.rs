@@ -21,7 +21,7 @@ use super::cancel::Cancel;
 use super::error::{CollectiveError, Result};
 use super::numbers::Numbers;
 use super::tcp::Tcp;
-use super::transport::{self, Begun, Connection, Transport};
+use super::transport::{self, Begun, Transport};
 use crate::value::printable::printable;
 use crate::value::rank::Rank;
 
@@ -177,8 +177,8 @@ impl Transport for Shared {
         self.tcp.described("shared memory")
     }
 
-    fn set_timeout(&mut self, timeout: Duration) {
-        self.tcp.set_timeout(timeout);
+    fn tcp(&self) -> Option<&Tcp> {
+        Some(&self.tcp)
     }
 
     fn note(&mut self, made: u32) {
@@ -350,10 +350,6 @@ impl Transport for Shared {
         self.look_for_message(from as usize)
     }
 
-    fn connections(&self) -> Vec<Option<Connection>> {
-        self.tcp.connections()
-    }
-
     fn give_up_on(&mut self, rank: u32, reason: String) -> CollectiveError {
         self.tcp.give_up_on(rank, reason)
     }
@@ -379,10 +375,6 @@ impl Transport for Shared {
 
     fn bytes_sent(&self) -> Option<u64> {
         self.tcp.bytes_sent().map(|bytes| bytes + self.published)
-    }
-
-    fn rejected(&self) -> u64 {
-        self.tcp.rejected()
     }
 }
 
@@ -445,25 +437,6 @@ mod tests {
             for error in errors.into_iter().flatten() {
                 assert!(matches!(&error, CollectiveError::Lost { rank: 2, .. }), "{error}");
             }
-        }
-    }
-
-    #[test]
-    fn a_rank_that_exits_too_early_is_named() {
-        let errors = ranks(3, |shared| {
-            let mut group = group(shared);
-            group.barrier().unwrap();
-            if group.rank().index() == 1 {
-                None
-            } else {
-                Some(group.barrier().unwrap_err().to_string())
-            }
-        });
-        for error in errors.into_iter().flatten() {
-            assert!(
-                error.starts_with("rank 1 called close or dropped its group, rank "),
-                "{error}"
-            );
         }
     }
 

@@ -26,7 +26,7 @@ use super::element::ElementKind;
 use super::error::{CollectiveError, Result};
 use super::numbers::{Numbers, Scratch};
 use super::reduction::in_rank_order;
-use super::transport::{Connection, Part, Transport};
+use super::transport::{Part, Transport};
 use crate::value::rank::Rank;
 use transfer::Links;
 
@@ -49,13 +49,13 @@ pub(super) type Join = fn(Tcp) -> Result<Box<dyn Transport>>;
 
 /// All ranks of a job, or a group of them, connected by TCP.
 #[derive(Debug)]
-pub(super) struct Tcp {
+pub struct Tcp {
     rank: Rank,
     pub(super) members: Members,
     /// The numbers of other ranks.
     others: Scratch,
     sum: Scratch,
-    rejected: u64,
+    pub(super) rejected: u64,
     /// Why no better transport was chosen.
     why: String,
     /// Connects groups that are split from this one.
@@ -210,8 +210,8 @@ impl Transport for Tcp {
         self.described("TCP")
     }
 
-    fn set_timeout(&mut self, timeout: Duration) {
-        self.members.set_timeout(timeout);
+    fn tcp(&self) -> Option<&Tcp> {
+        Some(self)
     }
 
     fn note(&mut self, made: u32) {
@@ -300,10 +300,6 @@ impl Transport for Tcp {
         self.members.has_message(from as usize)
     }
 
-    fn connections(&self) -> Vec<Option<Connection>> {
-        self.members.connections()
-    }
-
     fn give_up_on(&mut self, rank: u32, reason: String) -> CollectiveError {
         self.members.refuse(rank as usize, reason)
     }
@@ -327,9 +323,5 @@ impl Transport for Tcp {
 
     fn bytes_sent(&self) -> Option<u64> {
         Some(self.members.written())
-    }
-
-    fn rejected(&self) -> u64 {
-        self.rejected
     }
 }

@@ -7,6 +7,7 @@ use super::call::{Call, Message, Reduce};
 use super::cancel::Cancel;
 use super::error::{CollectiveError, OWN_HOST, Result};
 use super::numbers::Numbers;
+use super::tcp::Tcp;
 use crate::value::rank::Rank;
 
 /// The group of a rank after a split.
@@ -87,10 +88,17 @@ pub trait Transport: Send {
         let _ = made;
     }
 
+    /// The connections over TCP that the same ranks have.
+    fn tcp(&self) -> Option<&Tcp> {
+        None
+    }
+
     /// Sets how long later calls wait for another rank, in all groups that share its connections.
     /// Over MPI, it stays as it is.
     fn set_timeout(&mut self, timeout: Duration) {
-        let _ = timeout;
+        if let Some(tcp) = self.tcp() {
+            tcp.members.set_timeout(timeout);
+        }
     }
 
     /// Reduces the ranks' numbers element by element. Every rank, or only one, gets the result
@@ -218,7 +226,7 @@ pub trait Transport: Send {
     /// The connections to the ranks of the group, by rank; none to this one. It is empty if the
     /// ranks are connected by other means.
     fn connections(&self) -> Vec<Option<Connection>> {
-        Vec::new()
+        self.tcp().map_or_else(Vec::new, |tcp| tcp.members.connections())
     }
 
     /// Fails the group because a rank brought what this one cannot take, for this `reason`.
@@ -252,7 +260,7 @@ pub trait Transport: Send {
 
     /// How many connections were rejected because they were not from ranks of this job.
     fn rejected(&self) -> u64 {
-        0
+        self.tcp().map_or(0, |tcp| tcp.rejected)
     }
 }
 
@@ -260,12 +268,6 @@ pub trait Transport: Send {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Alone {
     cancel: Arc<Cancel>,
-}
-
-impl Alone {
-    fn check(&self) -> Result<()> {
-        if self.cancel.is_set() { Err(CollectiveError::Canceled) } else { Ok(()) }
-    }
 }
 
 impl Transport for Alone {
@@ -278,7 +280,7 @@ impl Transport for Alone {
     }
 
     fn reduce(&mut self, _reduce: Reduce, _numbers: Numbers<'_>) -> Result<()> {
-        self.check()
+        self.cancel.check()
     }
 
     fn reduce_scatter(
@@ -288,15 +290,15 @@ impl Transport for Alone {
         mut part: Numbers<'_>,
     ) -> Result<()> {
         part.bytes().copy_from_slice(values);
-        self.check()
+        self.cancel.check()
     }
 
     fn gather(&mut self, _call: Call, _bytes: &[u8], _into: &mut [&mut [u8]]) -> Result<()> {
-        self.check()
+        self.cancel.check()
     }
 
     fn scatter(&mut self, _call: Call, _parts: &[&[u8]], _into: &mut [&mut [u8]]) -> Result<()> {
-        self.check()
+        self.cancel.check()
     }
 
     fn pass(
@@ -308,7 +310,7 @@ impl Transport for Alone {
         if let (Some((_, bytes)), Some((_, into))) = (send, receive) {
             into.copy_from_slice(bytes);
         }
-        self.check()
+        self.cancel.check()
     }
 
     fn give_up_on(&mut self, rank: u32, reason: String) -> CollectiveError {
@@ -316,11 +318,11 @@ impl Transport for Alone {
     }
 
     fn meet(&mut self, _call: Call) -> Result<()> {
-        self.check()
+        self.cancel.check()
     }
 
     fn split(&mut self, _color: u32, _key: u32) -> Result<Box<dyn Transport>> {
-        self.check()?;
+        self.cancel.check()?;
         Ok(Box::new(self.clone()))
     }
 

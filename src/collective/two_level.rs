@@ -9,7 +9,6 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::call::{Call, Difference, Message, Reduce};
 use super::cancel::Cancel;
@@ -149,8 +148,8 @@ impl Transport for TwoLevel {
         world.described(&format!("shared memory on each host and TCP between {hosts} hosts"))
     }
 
-    fn set_timeout(&mut self, timeout: Duration) {
-        self.world.set_timeout(timeout);
+    fn tcp(&self) -> Option<&Tcp> {
+        Some(&self.world)
     }
 
     fn note(&mut self, made: u32) {
@@ -272,10 +271,6 @@ impl Transport for TwoLevel {
         let published = self.host.as_ref().map_or(0, Shared::published);
         self.world.bytes_sent().map(|bytes| bytes + published)
     }
-
-    fn rejected(&self) -> u64 {
-        self.world.rejected()
-    }
 }
 
 #[cfg(test)]
@@ -337,6 +332,16 @@ pub(super) mod tests {
                 assert_eq!(group.split(color, 0).unwrap().describe(), described);
             }
         });
+    }
+
+    #[test]
+    fn every_other_rank_is_watched_over_a_connection_on_this_host_or_another() {
+        let connected = ranks(PLENTY, &[0, 0, 1, 1], |group| {
+            group.connections().iter().map(Option::is_some).collect::<Vec<_>>()
+        });
+        for (own, connected) in connected.into_iter().enumerate() {
+            assert_eq!(connected, [0, 1, 2, 3].map(|rank| rank != own));
+        }
     }
 
     #[test]

@@ -53,7 +53,7 @@ impl Members {
     }
 
     /// Sets how long all groups that share the links wait for a rank.
-    pub(super) fn set_timeout(&self, timeout: Duration) {
+    pub(crate) fn set_timeout(&self, timeout: Duration) {
         self.links().timeout = timeout;
     }
 
@@ -133,7 +133,7 @@ impl Members {
     }
 
     /// The connections to the members, by place.
-    pub(super) fn connections(&self) -> Vec<Option<Connection>> {
+    pub(crate) fn connections(&self) -> Vec<Option<Connection>> {
         let links = self.links();
         self.members.iter().map(|&member| links.connection(member)).collect()
     }
