@@ -92,14 +92,14 @@ pub(super) fn have_a_core_each(infos: &[HostInfo]) -> bool {
     machines.into_values().all(|(ranks, cores, quota)| ranks <= cores.len().min(quota))
 }
 
-#[cfg(any(target_os = "linux", target_os = "android"))]
+#[cfg(target_os = "linux")]
 fn cores() -> BTreeSet<usize> {
     use rustix::thread::{CpuSet, sched_getaffinity};
     let Ok(set) = sched_getaffinity(None) else { return BTreeSet::new() };
     (0..CpuSet::MAX_CPU).filter(|&core| set.is_set(core)).collect()
 }
 
-#[cfg(not(any(target_os = "linux", target_os = "android")))]
+#[cfg(not(target_os = "linux"))]
 fn cores() -> BTreeSet<usize> {
     BTreeSet::new()
 }

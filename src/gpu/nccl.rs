@@ -106,13 +106,6 @@ impl Nccl {
 
     fn load() -> Result<Nccl> {
         let library = Box::leak(Box::new(load_nccl()?));
-        let old = |version: c_int| {
-            GpuError::new(
-                format!("NCCL is {}, and 2.17 or newer is needed", text_of(version)),
-                "install a newer one (pip install nvidia-nccl-cu13; CUDA 12: nvidia-nccl-cu12), and put \
-                 its folder first on LD_LIBRARY_PATH",
-            )
-        };
         /// # Safety
         /// `F` is the function's type.
         unsafe fn function<F: Copy>(library: &libloading::Library, name: &str) -> Result<F> {
@@ -139,7 +132,11 @@ impl Nccl {
                 ));
             }
             if version < OLDEST {
-                return Err(old(version));
+                return Err(GpuError::new(
+                    format!("NCCL is {}, and 2.17 or newer is needed", text_of(version)),
+                    "install a newer one (pip install nvidia-nccl-cu13; CUDA 12: nvidia-nccl-cu12), and put \
+                     its folder first on LD_LIBRARY_PATH",
+                ));
             }
             Ok(Nccl {
                 version,

@@ -45,9 +45,7 @@ impl Mpi {
         }
         Ok(())
     }
-}
 
-impl Mpi {
     /// Sums this rank's part of the numbers of all ranks, if MPI can: returns whether it has.
     pub(super) fn sum_part(
         &mut self,

@@ -220,10 +220,8 @@ fn notice_cuts(stream: &TcpStream, timeout: Duration) -> io::Result<()> {
     let seconds =
         |share: u32| (timeout / share).clamp(Duration::from_secs(1), Duration::from_secs(32_000));
     let keepalive = TcpKeepalive::new().with_time(seconds(2)).with_interval(seconds(8));
-    #[cfg(not(any(target_os = "openbsd", target_os = "redox", target_os = "solaris")))]
-    let keepalive = keepalive.with_retries(PROBES);
-    socket.set_tcp_keepalive(&keepalive)?;
-    #[cfg(any(target_os = "linux", target_os = "android"))]
+    socket.set_tcp_keepalive(&keepalive.with_retries(PROBES))?;
+    #[cfg(target_os = "linux")]
     socket.set_tcp_user_timeout(Some(timeout.min(Duration::from_millis(i32::MAX as u64))))?;
     Ok(())
 }

@@ -8,11 +8,11 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::Tcp;
 use super::handshake::{self, BEAT, Joined};
 use super::members::Members;
 use super::mesh::new_peer;
 use super::transfer::Links;
-use super::{Tcp, Timeouts};
 use crate::error::{CollectiveError, GONE};
 use crate::rendezvous::handshake::{ConnectionKey, Introduced, Purpose, Refusal};
 use crate::value::rank::Rank;
@@ -145,8 +145,7 @@ impl Pair<'_> {
             .map_err(CollectiveError::Socket)?;
         let mut peers = Vec::from([None, None]);
         peers[1 - own as usize] = Some(peer);
-        let timeouts = Timeouts { connecting: self.timeout, calls: self.timeout };
-        let links = Links::new(own, peers, timeouts.calls).map_err(CollectiveError::Socket)?;
+        let links = Links::new(own, peers, self.timeout).map_err(CollectiveError::Socket)?;
         Ok(Tcp::of(rank, Members::world(links.named(self.names.to_vec()))))
     }
 
@@ -185,8 +184,6 @@ impl Pair<'_> {
         };
         let introduce = || {
             stop.watch(&stream)?;
-            // The hello must not wait for an acknowledgment.
-            stream.set_nodelay(true)?;
             let key = ConnectionKey::new(self.key, Purpose::Collective, 0);
             Introduced::new(stream, deadline, &key, rank)?.welcomed()
         };

@@ -44,22 +44,10 @@ pub(crate) const CALLS: &[(&str, Made)] = &[
     ("product", |group| group.all_reduce(&mut [1.0_f32; 8], Reduction::Product)),
     ("mean", |group| group.all_reduce(&mut [1.0_f32; 8], Reduction::Mean)),
     ("mean of integers", |group| group.all_reduce(&mut [1; 8], Reduction::Mean)),
-    ("part of a mean", |group| {
-        let mut part = vec![0.0; group.rank().share_of(8).len()];
-        group.reduce_scatter_into(&[1.0_f32; 8], &mut part, Reduction::Mean)
-    }),
-    ("part of a product", |group| {
-        let mut part = vec![0.0; group.rank().share_of(8).len()];
-        group.reduce_scatter_into(&[1.0_f32; 8], &mut part, Reduction::Product)
-    }),
-    ("part of a min", |group| {
-        let mut part = vec![0.0; group.rank().share_of(8).len()];
-        group.reduce_scatter_into(&[1.0_f32; 8], &mut part, Reduction::Min)
-    }),
-    ("part of a max", |group| {
-        let mut part = vec![0.0; group.rank().share_of(8).len()];
-        group.reduce_scatter_into(&[1.0_f32; 8], &mut part, Reduction::Max)
-    }),
+    ("part of a mean", |group| part(group, Reduction::Mean)),
+    ("part of a product", |group| part(group, Reduction::Product)),
+    ("part of a min", |group| part(group, Reduction::Min)),
+    ("part of a max", |group| part(group, Reduction::Max)),
     ("part of another length", |group| {
         group.reduce_scatter_into(&[1.0_f32; 8], &mut [0.0; 7], Reduction::Sum)
     }),
@@ -101,6 +89,11 @@ pub(crate) const RINGS: &[(&str, Made)] = &[
     ("messages of i8", |group| ring(group, &[1_i8; 8], 1)),
     ("messages the other way", |group| ring(group, &[1_u8; 8], group.size() - 1)),
 ];
+
+fn part(group: &mut Group, by: Reduction) -> Result<(), CollectiveError> {
+    let mut part = vec![0.0; group.rank().share_of(8).len()];
+    group.reduce_scatter_into(&[1.0_f32; 8], &mut part, by)
+}
 
 fn all_gather<T: Element>(group: &mut Group, values: &[T]) -> Result<(), CollectiveError> {
     group.all_gather_into(values, &mut vec![T::default(); values.len() * group.size() as usize])

@@ -10,6 +10,17 @@ use crate::rendezvous::handshake::{ConnectionKey, Purpose};
 const TIMEOUT: Duration = Duration::from_secs(6);
 const LONG: Duration = Duration::from_secs(1200);
 
+/// A rank of `size`, which has not made a call.
+fn own(rank: u32, size: u32, heartbeat: &Arc<Heartbeat>) -> Own {
+    let (rank, heartbeat) = (Rank::new(rank, size).unwrap(), Arc::clone(heartbeat));
+    Own { rank, heartbeat, calls: 0, since: Instant::now(), times: Times::of(TIMEOUT) }
+}
+
+/// Whether a watch found something that begins so.
+fn begins(found: &Option<String>, text: &str) -> bool {
+    found.as_ref().is_some_and(|found| found.starts_with(text))
+}
+
 /// The watches of several ranks, each in its own thread, and what each one finds.
 struct Ranks {
     heartbeats: Vec<Arc<Heartbeat>>,
@@ -45,9 +56,7 @@ impl Ranks {
             let (tell, found) = mpsc::channel();
             ranks.heartbeats.push(Arc::clone(&heartbeat));
             ranks.found.push(found);
-            let rank = Rank::new(rank, size).unwrap();
-            let own =
-                Own { rank, heartbeat, calls: 0, since: Instant::now(), times: Times::of(TIMEOUT) };
+            let own = own(rank, size, &heartbeat);
             let (socket, listens, hosts) = (socket.take(), listens.clone(), hosts.clone());
             thread::spawn(move || {
                 let times = own.times;
@@ -106,8 +115,7 @@ fn the_rank_that_has_not_come_to_a_call_is_named_by_all() {
                 false => format!("rank {late} on node{late}"),
             };
             let text = format!("{named} did not arrive within 6 s: it hangs");
-            let is_named = found.as_ref().is_some_and(|found| found.starts_with(&text));
-            assert!(is_named, "{found:?}, {text}");
+            assert!(begins(found, &text), "{found:?}, {text}");
         }
     }
 }
@@ -121,7 +129,7 @@ fn a_rank_that_hangs_between_messages_is_named_although_it_made_more_calls_than_
             1 => "the other ranks no longer wait for this rank: rank 1 did not arrive",
             _ => "rank 1 on node1 did not arrive within 6 s: it hangs",
         };
-        assert!(found.as_ref().is_some_and(|found| found.starts_with(text)), "{found:?}");
+        assert!(begins(found, text), "{found:?}");
     }
 }
 
@@ -143,7 +151,7 @@ fn check_that_none_is_named(calls: &[u64; 2]) {
             "a rank did not arrive within 6 s; which one is unknown, because this rank \
              waited in {call}: "
         );
-        found.as_ref().is_some_and(|found| found.starts_with(&text))
+        begins(found, &text)
     };
     let all = waits(&found[0], "send with rank 1") && waits(&found[1], "a call of all ranks");
     assert!(all, "{found:?}");
@@ -154,10 +162,8 @@ fn the_only_rank_that_never_connected_is_named_if_all_others_wait() {
     let ranks = Ranks::start(3, 2, |_| {});
     ranks.calls(&[7, 7]);
     for found in ranks.found() {
-        let is_named = |found: &String| {
-            found.starts_with("rank 2 on node2 did not arrive within 6 s: it hangs")
-        };
-        assert!(found.as_ref().is_some_and(is_named), "{found:?}");
+        let text = "rank 2 on node2 did not arrive within 6 s: it hangs";
+        assert!(begins(&found, text), "{found:?}");
     }
 }
 
@@ -166,12 +172,7 @@ fn of_two_ranks_that_never_connected_none_is_named() {
     let ranks = Ranks::start(4, 2, |_| {});
     ranks.calls(&[7, 7]);
     for found in ranks.found() {
-        assert!(
-            found
-                .as_ref()
-                .is_some_and(|found| found.starts_with("a rank did not arrive within 6 s")),
-            "{found:?}"
-        );
+        assert!(begins(&found, "a rank did not arrive within 6 s"), "{found:?}");
     }
 }
 
@@ -222,13 +223,7 @@ fn found_after(is_fault: bool, said: impl FnOnce(&mut Star, TcpStream)) -> Optio
     let address = (Ipv4Addr::LOCALHOST, socket.listener_info().unwrap().port).into();
     let key = ConnectionKey::new(&socket.key, Purpose::Watch, 0);
     let heartbeat = Arc::new(Heartbeat::default());
-    let own = Own {
-        rank: Rank::new(0, 2).unwrap(),
-        heartbeat: Arc::clone(&heartbeat),
-        calls: 0,
-        since: Instant::now(),
-        times: Times::of(TIMEOUT),
-    };
+    let own = own(0, 2, &heartbeat);
     let zero = thread::spawn(move || {
         let hosts = ["node0".to_owned(), "node1".to_owned()];
         let star = socket.star(own.times, 2).unwrap();
@@ -309,8 +304,7 @@ fn a_rank_that_loses_rank_0_names_it_only_if_no_launcher_ends_this_rank_too() {
         listens.map(|listens| Listener { addresses: vec![Ipv4Addr::LOCALHOST.into()], ..listens });
     let mut zero = socket.star(times, 2).unwrap();
     let one = thread::spawn(move || {
-        let (rank, heartbeat) = (Rank::new(1, 2).unwrap(), Arc::default());
-        let own = Own { rank, heartbeat, calls: 0, since: Instant::now(), times };
+        let own = own(1, 2, &Arc::default());
         let hosts = ["node0".to_owned(), "node1".to_owned()];
         let star = Star::new(times).unwrap();
         worker::watch(own, listens, star, &hosts, mpsc::channel().0).map(|error| error.to_string())
@@ -331,11 +325,10 @@ fn another_jobs_key_opens_no_watch() {
     let address = (Ipv4Addr::LOCALHOST, socket.listener_info().unwrap().port).into();
     let hosts = ["node0".to_owned(), "node1".to_owned()];
     let heartbeat = Arc::new(Heartbeat::default());
-    let (rank, times) = (Rank::new(0, 2).unwrap(), Times::of(TIMEOUT));
-    let own =
-        Own { rank, heartbeat: Arc::clone(&heartbeat), calls: 0, since: Instant::now(), times };
+    let own = own(0, 2, &heartbeat);
     let zero = thread::spawn(move || {
-        coordinator::watch(own, socket.star(times, 2).unwrap(), &hosts).is_none()
+        let star = socket.star(own.times, 2).unwrap();
+        coordinator::watch(own, star, &hosts).is_none()
     });
     for (key, purpose) in [([8; 32], Purpose::Watch), ([8; 32], Purpose::Collective)] {
         let key = ConnectionKey::new(&key, purpose, 0);

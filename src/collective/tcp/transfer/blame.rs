@@ -232,13 +232,13 @@ impl Links {
     ///
     /// Completes half-sent frames first: the peer would take the report for their bytes.
     fn abort_all(&mut self, all: &[Exchange<'_>], culprit: u32, reason: &Reason) {
-        let (transfer, until) = (self.current, Instant::now() + DELIVERY.min(self.timeout));
+        let transfer = self.current;
         let sends = all.iter().map(|one| one.send.map(|bytes| (one.transfers(transfer)[0], bytes)));
         let peers = self.peers.iter_mut().zip(sends.chain(std::iter::repeat(None)));
         let mut unaware: Vec<_> = peers
             .filter_map(|(peer, send)| Some(Unaware { peer: peer.as_mut()?, send, is_told: false }))
             .collect();
-        loop {
+        await_delivery(self.timeout, || {
             unaware.retain_mut(|Unaware { peer, send, is_told }| {
                 if *is_told {
                     return !peer.say_rest();
@@ -253,25 +253,17 @@ impl Links {
                 *is_told = true;
                 !peer.abort(culprit, reason)
             });
-            if unaware.is_empty() || Instant::now() >= until {
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(1));
-        }
+            unaware.is_empty()
+        });
     }
 
     /// Waits until a rank that panics has exited. A launcher names the first rank that fails.
     fn await_exit_of(&mut self, culprit: u32) {
-        let until = Instant::now() + DELIVERY.min(self.timeout);
         let Some(Some(peer)) = self.peers.get_mut(culprit as usize) else { return };
-        while !peer.discard() {
-            if Instant::now() >= until {
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(1));
+        if await_delivery(self.timeout, || peer.discard()) {
+            // The system closes the connections of a process before its parent can see it exit.
+            std::thread::sleep(EXIT);
         }
-        // The system closes the connections of a process before its parent can see it exit.
-        std::thread::sleep(EXIT);
     }
 
     fn hang_up(&mut self) {
@@ -283,16 +275,25 @@ impl Links {
     /// If a socket is closed while something is unread, the system resets the connection, and the
     /// peer's system then drops what the peer has not yet read: why this rank gave up.
     pub(super) fn linger(&mut self) {
-        let until = Instant::now() + DELIVERY.min(self.timeout);
         let mut open: Vec<&mut Peer> = self.peers.iter_mut().flatten().collect();
-        loop {
+        await_delivery(self.timeout, || {
             open.retain_mut(|peer| !peer.discard());
-            if open.is_empty() || Instant::now() >= until {
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(1));
-        }
+            open.is_empty()
+        });
     }
+}
+
+/// Asks again and again, for as long as peers may take to read, until something is done. Returns
+/// whether it is.
+fn await_delivery(timeout: Duration, mut is_done: impl FnMut() -> bool) -> bool {
+    let until = Instant::now() + DELIVERY.min(timeout);
+    while !is_done() {
+        if Instant::now() >= until {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    true
 }
 
 #[cfg(test)]
