@@ -274,7 +274,7 @@ impl Communicator {
 
     /// Fails unless `length` values or bytes are parts of this length for all ranks: MPI would read
     /// or write what follows them.
-    pub(super) fn check_parts(&self, call: &'static str, length: usize, part: usize) -> Result<()> {
+    fn check_parts(&self, call: &'static str, length: usize, part: usize) -> Result<()> {
         let size = self.size() as usize;
         if part.checked_mul(size) == Some(length) {
             Ok(())

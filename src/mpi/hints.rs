@@ -77,13 +77,11 @@ impl Hints {
     /// The variables that pass the hints to a library of that version.
     fn parameters(&self, version: &str, vars: &MpiVars<'_>) -> Vec<(&'static str, String)> {
         let Some(version) = version.strip_prefix("Open MPI v") else { return Vec::new() };
-        let fifth = version
-            .split('.')
-            .next()
-            .and_then(|major| major.parse().ok())
-            .is_some_and(|major: u32| major >= 5);
-        let (shared_memory, limit_name) =
-            if fifth { ("sm", SM_EAGER_LIMIT) } else { ("vader", VADER_EAGER_LIMIT) };
+        let major = version.split('.').next().and_then(|major| major.parse::<u32>().ok());
+        let (shared_memory, limit_name) = match major {
+            Some(5..) => ("sm", SM_EAGER_LIMIT),
+            _ => ("vader", VADER_EAGER_LIMIT),
+        };
         let mut parameters = Vec::new();
         if self.one_machine && !vars.transport_is_set {
             parameters.push(("OMPI_MCA_pml", "ob1".to_owned()));

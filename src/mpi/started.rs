@@ -220,15 +220,19 @@ impl Communicator {
         Ok(Some(ends.map(block).collect()))
     }
 
-    /// Starts a call that uses `count` values for itself or for each rank.
+    /// Starts a call that uses the values in so many equal parts: one, or one for each rank.
     fn start<T: Value>(
         &self,
         name: &'static str,
         mut values: Vec<T>,
-        count: usize,
+        parts: u32,
         start: impl FnOnce(&Api, Buffer, *mut RequestHandle) -> Result<c_int>,
     ) -> Result<Request<Vec<T>>> {
-        let first = values.as_mut_ptr();
+        let (first, length, size) = (values.as_mut_ptr(), values.len(), parts as usize);
+        if !length.is_multiple_of(size) {
+            return Err(MpiError::Indivisible { call: name, length, size });
+        }
+        let count = length / size;
         Request::start(&self.session, name, values, |api, request| {
             start(api, api.buffer(name, first, count)?, request)
         })
@@ -239,20 +243,14 @@ impl Communicator {
     /// # Errors
     /// If MPI returns an error, or there are 2^31 values or more.
     pub fn start_all_reduce_sum<T: Element>(&self, values: Vec<T>) -> Result<Request<Vec<T>>> {
-        let count = values.len();
-        self.start(
-            "MPI_Iallreduce",
-            values,
-            count,
-            |api, Buffer { first, count, datatype }, request| {
-                let Constants { in_place, sum, .. } = api.constants;
-                // SAFETY: the request owns the values until it is done.
-                Ok(unsafe {
-                    api.functions
-                        .iallreduce(in_place, first, count, datatype, sum, self.comm, request)
-                })
-            },
-        )
+        const CALL: &str = "MPI_Iallreduce";
+        self.start(CALL, values, 1, |api, Buffer { first, count, datatype }, request| {
+            let (functions, &Constants { in_place, sum, .. }) = (&api.functions, &api.constants);
+            // SAFETY: the request owns the values until it is done.
+            Ok(unsafe {
+                functions.iallreduce(in_place, first, count, datatype, sum, self.comm, request)
+            })
+        })
     }
 
     /// Starts [`reduce_scatter_sum`](Communicator::reduce_scatter_sum) in place: this rank's part
@@ -263,9 +261,7 @@ impl Communicator {
     /// As [`reduce_scatter_sum`](Communicator::reduce_scatter_sum).
     pub fn start_reduce_scatter_sum<T: Element>(&self, values: Vec<T>) -> Result<Request<Vec<T>>> {
         const CALL: &str = "MPI_Ireduce_scatter_block";
-        let part = values.len() / self.size() as usize;
-        self.check_parts(CALL, values.len(), part)?;
-        self.start(CALL, values, part, |api, Buffer { first, count, datatype }, request| {
+        self.start(CALL, values, self.size(), |api, Buffer { first, count, datatype }, request| {
             let (functions, &Constants { in_place, sum, .. }) = (&api.functions, &api.constants);
             // SAFETY: the request owns the values, `count` for each rank, until it is done.
             Ok(unsafe {
@@ -283,9 +279,8 @@ impl Communicator {
     /// As [`all_to_all`](Communicator::all_to_all).
     pub fn start_all_to_all(&self, bytes: Vec<u8>) -> Result<Request<Vec<u8>>> {
         const CALL: &str = "MPI_Ialltoall";
-        let part = bytes.len() / self.size() as usize;
-        self.check_parts(CALL, bytes.len(), part)?;
-        self.start(CALL, bytes, part, |api, Buffer { first, count, datatype: byte }, request| {
+        let ranks = self.size();
+        self.start(CALL, bytes, ranks, |api, Buffer { first, count, datatype: byte }, request| {
             let (comm, in_place) = (self.comm, api.constants.in_place);
             // SAFETY: the request owns the bytes, `count` for each rank, until it is done. MPI does
             // not read the count and datatype of what is sent, because it is in place.
@@ -301,8 +296,7 @@ impl Communicator {
     /// If MPI returns an error, or there are 2^31 bytes or more.
     pub fn start_broadcast(&self, bytes: Vec<u8>, root: u32) -> Result<Request<Vec<u8>>> {
         const CALL: &str = "MPI_Ibcast";
-        let count = bytes.len();
-        self.start(CALL, bytes, count, |api, Buffer { first, count, datatype }, request| {
+        self.start(CALL, bytes, 1, |api, Buffer { first, count, datatype }, request| {
             let root = int(CALL, root)?;
             // SAFETY: the request owns the bytes until it is done.
             Ok(unsafe { api.functions.ibcast(first, count, datatype, root, self.comm, request) })
@@ -316,8 +310,7 @@ impl Communicator {
     /// If MPI returns an error, or there are 2^31 bytes or more.
     pub fn start_send(&self, bytes: Vec<u8>, to: u32, tag: u16) -> Result<Request<Vec<u8>>> {
         const CALL: &str = "MPI_Isend";
-        let count = bytes.len();
-        self.start(CALL, bytes, count, |api, Buffer { first, count, datatype }, request| {
+        self.start(CALL, bytes, 1, |api, Buffer { first, count, datatype }, request| {
             let (comm, to, tag) = (self.comm, int(CALL, to)?, int(CALL, tag)?);
             // SAFETY: the request owns the bytes until it is done.
             Ok(unsafe { api.functions.isend(first, count, datatype, to, tag, comm, request) })
@@ -331,8 +324,7 @@ impl Communicator {
     /// If MPI returns an error, as for more bytes than `bytes` has, or if it has 2^31 or more.
     pub fn start_receive(&self, bytes: Vec<u8>, from: u32, tag: u16) -> Result<Request<Vec<u8>>> {
         const CALL: &str = "MPI_Irecv";
-        let count = bytes.len();
-        self.start(CALL, bytes, count, |api, Buffer { first, count, datatype }, request| {
+        self.start(CALL, bytes, 1, |api, Buffer { first, count, datatype }, request| {
             let (comm, from, tag) = (self.comm, int(CALL, from)?, int(CALL, tag)?);
             // SAFETY: the request owns the bytes until it is done.
             Ok(unsafe { api.functions.irecv(first, count, datatype, from, tag, comm, request) })
@@ -362,8 +354,8 @@ impl Communicator {
             .map(|ranks| block.len().saturating_mul(ranks as usize));
         let mut blocks = zeroed(CALL, all)?;
         blocks[own..own + block.len()].copy_from_slice(block);
-        let length = block.len();
-        self.start(CALL, blocks, length, |api, Buffer { first, count, datatype: byte }, request| {
+        let ranks = self.size();
+        self.start(CALL, blocks, ranks, |api, Buffer { first, count, datatype: byte }, request| {
             let (comm, in_place) = (self.comm, api.constants.in_place);
             // SAFETY: the request owns the blocks, one of this length for each rank, until it is
             // done. MPI does not read the count and datatype of what is sent, because it is in
