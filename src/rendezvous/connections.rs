@@ -234,12 +234,8 @@ impl<S> Connections<S> {
 
     /// The numbers of the connections for which `is_wanted` returns true.
     pub(super) fn ids(&self, is_wanted: impl Fn(&Connection<S>) -> bool) -> Vec<usize> {
-        let numbered = self.connections.iter().enumerate();
-        numbered
-            .filter_map(|(id, connection)| {
-                connection.as_ref().filter(|connection| is_wanted(connection)).map(|_| id)
-            })
-            .collect()
+        let is_one = |&id: &usize| self.get(id).is_some_and(&is_wanted);
+        (0..self.connections.len()).filter(is_one).collect()
     }
 
     /// Takes a connection out.

@@ -155,30 +155,28 @@ pub struct Rendezvous {
 impl fmt::Debug for Rendezvous {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Rendezvous { rank, timeout, bind, .. } = self;
-        let mut debug = f.debug_struct("Rendezvous");
-        debug
+        f.debug_struct("Rendezvous")
             .field("rank", rank)
             .field("master", &self.master())
             .field("timeout", timeout)
-            .field("bind", bind);
-        debug.finish_non_exhaustive()
+            .field("bind", bind)
+            .finish_non_exhaustive()
     }
 }
 
 impl Rendezvous {
     /// `rank` meets the others at `host:port`, within 60 s, with an empty token.
     pub fn new(rank: Rank, host: Host, port: Port) -> Rendezvous {
-        let (timeout, role, run) = (Duration::from_secs(60), Role::default(), Run::default());
         Rendezvous {
             rank,
             host,
             port,
             default_port: None,
-            timeout,
+            timeout: Duration::from_secs(60),
             token: None,
             munge: Wanted::default(),
-            role,
-            run,
+            role: Role::default(),
+            run: Run::default(),
             bind: None,
             listener: None,
         }

@@ -62,8 +62,7 @@ pub struct Meeting {
 impl fmt::Debug for Meeting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Meeting { members, rejected, listened, key: _ } = self;
-        let mut debug = f.debug_struct("Meeting");
-        debug
+        f.debug_struct("Meeting")
             .field("members", members)
             .field("rejected", rejected)
             .field("listened", listened)

@@ -124,7 +124,6 @@ pub(super) fn open(
     credential: &[u8],
     deadline: Instant,
 ) -> Result<Bytes32, Unreadable> {
-    let own = own_uid();
     // munged gets nothing else from a stranger.
     if credential.len() > LONGEST_CREDENTIAL || !is_credential(credential) {
         return Err(Unreadable::Refused("it is not a MUNGE credential".to_owned()));
@@ -134,7 +133,7 @@ pub(super) fn open(
         run(munge, "unmunge", &words, credential, deadline).map_err(Unreadable::Missing)?;
     match output.status.map(|status| status.code()) {
         Some(Some(VALID | REPLAYED)) => {
-            key_in(&String::from_utf8_lossy(&output.stdout), own).map_err(Unreadable::Refused)
+            key_in(&String::from_utf8_lossy(&output.stdout), own_uid()).map_err(Unreadable::Refused)
         }
         Some(Some(EXPIRED)) => {
             Err(Unreadable::Refused("it has expired, or the clocks of the hosts differ".to_owned()))
