@@ -229,6 +229,7 @@ impl Communicator {
         start: impl FnOnce(&Api, Buffer, *mut RequestHandle) -> Result<c_int>,
     ) -> Result<Request<Vec<T>>> {
         let (first, length, size) = (values.as_mut_ptr(), values.len(), parts as usize);
+        // Otherwise the last values would belong to no part.
         if !length.is_multiple_of(size) {
             return Err(MpiError::Indivisible { call: name, length, size });
         }

@@ -265,7 +265,8 @@ impl Rendezvous {
         Ok(self.meet(blob.into(), false, &mut answer)?.0)
     }
 
-    /// Meets the other ranks. The connections to them are included only if they stay open.
+    /// Meets the other ranks. Rank 0 gets its connections to them only if they stay open; another
+    /// rank always gets its own to rank 0.
     fn meet(
         &self,
         blob: Vec<u8>,

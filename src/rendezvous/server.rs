@@ -208,8 +208,8 @@ impl<'a> Server<'a> {
         self.joined.len() + 1
     }
 
-    /// Their numbers, in order.
-    fn arrived(&self) -> Vec<u32> {
+    /// The ranks that arrived and are still there, rank 0 included, in order.
+    fn present_ranks(&self) -> Vec<u32> {
         std::iter::once(0).chain(self.joined.keys().copied()).collect()
     }
 
@@ -263,7 +263,7 @@ impl<'a> Server<'a> {
         let waited = now - self.started;
         let master = (&self.settings.host, self.settings.port);
         let size = self.settings.rank.size();
-        self.problems.report(size, master, &self.arrived(), waited, time_is_up)
+        self.problems.report(size, master, &self.present_ranks(), waited, time_is_up)
     }
 
     /// Waits for events, at most `wait`, and handles them.
@@ -277,7 +277,8 @@ impl<'a> Server<'a> {
         if self.connections.has_more { self.accept() } else { Ok(()) }
     }
 
-    /// Goes on while there is such a connection, but not beyond this time.
+    /// Waits for events and handles them as long as there is such a connection, but not beyond this
+    /// time.
     fn turn_while(
         &mut self,
         until: Instant,

@@ -42,7 +42,7 @@ pub fn read(path: &Path, most: u64) -> io::Result<Option<Vec<u8>>> {
     Ok(None)
 }
 
-/// Refuses what is not a regular file: "is a pipe and not a regular file", between two more texts.
+/// Refuses what is not a regular file: "{before}is a pipe and not a regular file{after}".
 fn check_kind(found: &Metadata, before: &str, after: &str) -> io::Result<()> {
     let kind = match found.file_type() {
         kind if kind.is_file() => return Ok(()),

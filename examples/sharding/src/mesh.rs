@@ -31,10 +31,10 @@ impl Mesh {
         let mut cuts = vec![1, world];
         for arrangement in arrangements {
             let mut product = 1;
-            cuts.extend(arrangement.iter().rev().map(|size| {
+            for size in arrangement.iter().rev() {
                 product *= size;
-                product
-            }));
+                cuts.push(product);
+            }
         }
         cuts.sort_unstable_by(|a, b| b.cmp(a));
         cuts.dedup();

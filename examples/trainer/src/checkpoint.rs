@@ -44,7 +44,8 @@ impl Position {
     }
 }
 
-/// When and where checkpoints are written.
+/// When and where checkpoints are written: nowhere without a folder, which must not contain any
+/// unless the run resumes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, clap::Args)]
 pub struct Settings {
     /// Keep the run's last five checkpoints in a folder: one after each epoch, one when Ctrl-C or
@@ -244,9 +245,12 @@ fn from_first<T: Serialize + DeserializeOwned>(
     group.broadcast_bytes(&mut word, 0)?;
     let told = match own {
         Some(own) => own,
-        None => serde_json::from_slice::<Result<T, String>>(&word).map_err(Error::input)?.map_err(
-            |reason| Error::input(format!("rank 0: {}", mpienv::printable(reason.as_bytes()))),
-        ),
+        None => {
+            let word = serde_json::from_slice::<Result<T, String>>(&word);
+            word.unwrap_or_else(|error| Err(error.to_string())).map_err(|reason| {
+                Error::input(format!("rank 0: {}", mpienv::printable(reason.as_bytes())))
+            })
+        }
     };
     told.map_err(|error| error.reaching(Reach::All))
 }
@@ -421,7 +425,7 @@ fn steps_of(name: &str) -> Option<u64> {
     name.strip_prefix(PREFIX)?.strip_suffix(SUFFIX)?.parse().ok()
 }
 
-/// Parses it from the temporary name under which [`mpienv_sharding::file::write`] writes a
+/// Parses the number of steps from the temporary name under which [`mpienv_sharding::file::write`] writes a
 /// checkpoint.
 fn steps_of_unfinished(name: &str) -> Option<u64> {
     let (name, _process) = name.strip_prefix('.')?.strip_suffix(".part")?.rsplit_once('.')?;

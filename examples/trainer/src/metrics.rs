@@ -25,7 +25,8 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Creates metrics for the file at `path`, which stays unchanged until [`Report::begin`].
+    /// Creates metrics for the file at `path`, whose lines are kept if the run is to `resume`. The
+    /// file stays unchanged until [`Report::begin`].
     pub fn new(path: &Path, resume: bool) -> io::Result<Metrics> {
         match file::place_of(path)? {
             place if place.exists() => {

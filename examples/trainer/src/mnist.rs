@@ -224,11 +224,11 @@ impl Prepared {
         let mut log = Log { out, rank, last: None, log_steps, others, stop, reader_gone: false };
         let (model, parameters) = (model.as_mut(), parameters.as_mut_slice());
         let (data, config, checkpoints) = (&data, &config, &checkpoints);
-        let run = train::Run { data, config, group, checkpoints, report: &mut log };
+        let training = train::Training { data, config, group, checkpoints, report: &mut log };
         let trained = match (&cut, gpu) {
-            (Some(plan), _) => run.sharded(model, plan, parameters),
-            (None, Some(gpu)) => gpu.train(model, parameters, run),
-            (None, None) => run.data_parallel(model, parameters),
+            (Some(plan), _) => training.sharded(model, plan, parameters),
+            (None, Some(gpu)) => gpu.train(model, parameters, training),
+            (None, None) => training.data_parallel(model, parameters),
         };
         let finished = log.finish().map_err(train::cannot_report);
         trained.and(finished)?;

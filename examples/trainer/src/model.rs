@@ -130,10 +130,10 @@ pub trait Model {
     /// The length of the parts in which the gradient can be computed. The last part may be longer.
     fn part(&self) -> usize;
 
-    /// Overwrites a part of the gradient of the samples' summed losses, divided by `whole`, after
-    /// [`Model::loss`] with the same images. It begins at parameter `first`, a multiple of
-    /// [`Model::part`], and has that length or includes the last parameter. Without samples, the
-    /// gradient is 0.
+    /// Overwrites a part of the gradient of the samples' summed losses, divided by the `whole` of
+    /// the [`Model::loss`] with the same images, which must come before. The part begins at
+    /// parameter `first`, a multiple of [`Model::part`], and has that length or includes the last
+    /// parameter. Without samples, the gradient is 0.
     fn gradient_part(&mut self, images: &[Image], first: usize, part: &mut [f32]);
 
     /// Computes the logits of each image.
@@ -212,17 +212,17 @@ mod tests {
         (images, (0..count).map(|index| (index * 7 % CLASSES) as u8).collect())
     }
 
-    /// Overwrites `whole` with the gradient, as for a batch of `count` samples on all ranks
+    /// Overwrites `slopes` with the gradient, as for a batch of `whole` samples on all ranks
     /// together. Returns the loss.
     fn gradient(
         model: &mut dyn Model,
         parameters: &[f32],
         (images, labels): (&[Image], &[u8]),
-        count: usize,
-        whole: &mut [f32],
+        whole: usize,
+        slopes: &mut [f32],
     ) -> f32 {
-        let loss = model.loss(parameters, images, labels, count);
-        model.gradient_part(images, 0, whole);
+        let loss = model.loss(parameters, images, labels, whole);
+        model.gradient_part(images, 0, slopes);
         loss
     }
 

@@ -174,7 +174,7 @@ struct Outcome {
 /// All ranks start with rank 0's parameters. The model must have room for
 /// [`TrainConfig::largest_batch`] samples. The run begins at [`Checkpoints::start`]. If any rank's
 /// [`Checkpoints::stop`] is raised, all ranks stop after the same step.
-pub struct Run<'a> {
+pub struct Training<'a> {
     pub data: &'a Datasets,
     pub config: &'a TrainConfig,
     pub group: &'a mut Group,
@@ -182,7 +182,7 @@ pub struct Run<'a> {
     pub report: &'a mut dyn Report,
 }
 
-impl Run<'_> {
+impl Training<'_> {
     /// Trains `parameters` data parallel.
     pub fn data_parallel(
         mut self,
@@ -236,7 +236,7 @@ impl Run<'_> {
 
 /// A run in progress.
 struct Progress<'l, 'r> {
-    run: Run<'r>,
+    run: Training<'r>,
     learner: &'l mut dyn Learner,
     position: Position,
 }
@@ -295,6 +295,7 @@ impl Progress<'_, '_> {
             let stop = self.run.checkpoints.stop.weight();
             let steps = self.position.steps(epoch_steps);
             let until_due = self.run.checkpoints.steps_until_due(steps);
+            let is_due_after = until_due == Some(1);
             let left = until_due.unwrap_or(u64::MAX).min(epoch_steps - step as u64) as usize;
             let data = &self.run.data.train;
             let share = Share { data, own: &own, next: &next, whole, step, left, stop };
@@ -309,7 +310,7 @@ impl Progress<'_, '_> {
             if let Some(loss) = outcome.own.filter(|_| step % REPORT_EVERY == 0) {
                 self.run.report.step(&Step { epoch, step, loss }).map_err(cannot_report)?;
             }
-            if signal.is_none() && until_due != Some(1) {
+            if signal.is_none() && !is_due_after {
                 continue;
             }
             self.sync()?;
@@ -401,7 +402,12 @@ impl Gpu {
         match *self {}
     }
 
-    pub(crate) fn train(self, _: &mut dyn Model, _: &mut [f32], _: Run<'_>) -> Result<(), Error> {
+    pub(crate) fn train(
+        self,
+        _: &mut dyn Model,
+        _: &mut [f32],
+        _: Training<'_>,
+    ) -> Result<(), Error> {
         match self {}
     }
 }

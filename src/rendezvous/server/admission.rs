@@ -29,11 +29,12 @@ impl Server<'_> {
         for _ in 0..AT_ONCE {
             match self.connections.accept() {
                 Arrival::Came(stream, peer, port) => self.admit(stream, peer, port)?,
-                // One that does not belong to a rank makes room for the next.
-                Arrival::NoRoom(_) if self.close_oldest() => {}
                 Arrival::NoRoom(_) => {
-                    let (joined, size) = (self.present(), self.settings.rank.size());
-                    return Err(RendezvousError::OpenFiles { joined, size });
+                    // One that does not belong to a rank makes room for the next.
+                    if !self.close_oldest() {
+                        let (joined, size) = (self.present(), self.settings.rank.size());
+                        return Err(RendezvousError::OpenFiles { joined, size });
+                    }
                 }
                 Arrival::Gone => {}
                 Arrival::None => break,

@@ -137,7 +137,7 @@ impl Server<'_> {
             };
             connection.state.stage = Stage::Closing;
             let size = self.settings.rank.size();
-            let text = self.problems.sizes_differ(size, &self.arrived()).unwrap_or_default();
+            let text = self.problems.sizes_differ(size, &self.present_ranks()).unwrap_or_default();
             self.say(id, &Message::new(ReplyKind::TurnedAway, text.as_bytes()));
         }
         Duration::MAX

@@ -189,7 +189,7 @@ impl Server<'_> {
         self.problems.lost.remove(&rank);
         let (row, needs_table) = (Row { origin, blob: blob.into() }, purpose == Purpose::Table);
         self.joined.insert(rank, Joined { id, row, needs_table });
-        self.liveness.unknown.insert(rank);
+        self.liveness.unasked.insert(rank);
         self.join(id, rank, true);
     }
 }

@@ -13,7 +13,7 @@ use crate::frame::{Message, ReplyKind};
 #[derive(Debug, Default)]
 pub(super) struct Liveness {
     /// Those that were not asked yet.
-    pub(super) unknown: BTreeSet<u32>,
+    pub(super) unasked: BTreeSet<u32>,
     asked: BTreeSet<u32>,
     /// When ranks were asked for the first and for the last time.
     since: Option<(Instant, Instant)>,
@@ -22,7 +22,7 @@ pub(super) struct Liveness {
 impl Liveness {
     /// Notes that a rank is lost.
     pub(super) fn forget(&mut self, rank: u32) {
-        self.unknown.remove(&rank);
+        self.unasked.remove(&rank);
         self.asked.remove(&rank);
     }
 
@@ -33,7 +33,7 @@ impl Liveness {
 
     /// Returns whether all ranks that joined have confirmed that they are still there.
     pub(super) fn is_done(&self) -> bool {
-        self.unknown.is_empty() && self.asked.is_empty()
+        self.unasked.is_empty() && self.asked.is_empty()
     }
 
     /// When rank 0 stops waiting for answers.
@@ -48,15 +48,15 @@ impl Liveness {
 impl Server<'_> {
     /// Asks the ranks that were not asked yet.
     pub(super) fn probe_liveness(&mut self) {
-        let unknown = mem::take(&mut self.liveness.unknown);
-        if unknown.is_empty() {
+        let unasked = mem::take(&mut self.liveness.unasked);
+        if unasked.is_empty() {
             return;
         }
         let question = Message::new(ReplyKind::Ready, &[]);
         let now = Instant::now();
         self.liveness.since = Some((self.liveness.since.map_or(now, |(first, _)| first), now));
-        self.liveness.asked.extend(&unknown);
-        for rank in unknown {
+        self.liveness.asked.extend(&unasked);
+        for rank in unasked {
             let Some(&Joined { id, .. }) = self.joined.get(&rank) else { continue };
             self.say(id, &question);
         }

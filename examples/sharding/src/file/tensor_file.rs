@@ -183,7 +183,8 @@ fn content_digest(entries: &Entries, tensors: &[NamedTensor]) -> String {
     tensors.sort_by(|a, b| a.name.cmp(&b.name));
     for NamedTensor { name, numbers, shape, bytes } in tensors {
         let size = (numbers.bitsize() as u64 / 8).to_le_bytes().to_vec();
-        let shape: Vec<u8> = shape.iter().flat_map(|&size| (size as u64).to_le_bytes()).collect();
+        let shape: Vec<u8> =
+            shape.iter().flat_map(|&length| (length as u64).to_le_bytes()).collect();
         parts.extend([name.as_bytes().into(), size.into(), shape.into(), bytes.into()]);
     }
     digest_of(parts)

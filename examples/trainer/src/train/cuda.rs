@@ -24,7 +24,7 @@ use mpienv_gpu::cudarc::driver::{
 use mpienv_gpu::{Communicator, Device, GpuError, nccl_version};
 use mpienv_sharding::error::{Error, TRAINING_FAILED};
 
-use super::{Learner, Outcome, Run, Share, TrainConfig};
+use super::{Learner, Outcome, Share, TrainConfig, Training};
 use crate::agreement;
 use crate::batch;
 use crate::data::{CLASSES, Dataset, PIXELS};
@@ -272,18 +272,18 @@ impl Gpu {
         }
     }
 
-    /// Trains like [`Run::data_parallel`], with the GPUs of all ranks. The losses agree to rounding.
+    /// Trains like [`Training::data_parallel`], with the GPUs of all ranks. The losses agree to rounding.
     ///
     /// The configuration and training set must be those with which the GPU was opened.
     pub fn train(
         self,
         model: &mut dyn Model,
         parameters: &mut [f32],
-        mut run: Run<'_>,
+        mut training: Training<'_>,
     ) -> Result<(), Error> {
-        run.agree(model, agreement::ON_GPUS, parameters)?;
-        let mut learner = GpuLearner::new(self, model, parameters, run.group)?;
-        run.train(&mut learner)
+        training.agree(model, agreement::ON_GPUS, parameters)?;
+        let mut learner = GpuLearner::new(self, model, parameters, training.group)?;
+        training.train(&mut learner)
     }
 
     fn load_images(&mut self, data: &Dataset) -> Result<(), DriverError> {

@@ -46,7 +46,7 @@ fn data() -> Result<Dataset, Failure> {
     Ok(folder.map_or(Source::Embedded, |folder| Source::Folder(folder.into())).load()?.train)
 }
 
-/// Measures the steps of [`data_parallel`](mpienv_trainer::train::Run::data_parallel) with `size`
+/// Measures the steps of [`data_parallel`](mpienv_trainer::train::Training::data_parallel) with `size`
 /// samples per rank. Rank 0 prints a line.
 fn measure(
     architecture: Architecture,

@@ -11,7 +11,7 @@ use mpienv_trainer::checkpoint::Checkpoints;
 use mpienv_trainer::data::{Dataset, Datasets, digits};
 use mpienv_trainer::model::Architecture;
 use mpienv_trainer::model::linear::Linear;
-use mpienv_trainer::train::{Epoch, Report, Run, Step, TrainConfig};
+use mpienv_trainer::train::{Epoch, Report, Step, TrainConfig, Training};
 
 #[test]
 fn one_rank_and_four_train_alike_and_replicas_are_the_same_bits() {
@@ -122,8 +122,8 @@ fn every_rank_begins_with_the_parameters_of_rank_0() {
     let parameters = threads::run(2, TIMEOUT, |rank| {
         let mut parameters = vec![rank.rank().index() as f32; 7850];
         let (checkpoints, report) = (&Checkpoints::default(), &mut Curve::default());
-        let run = Run { data: &data, config: &plan, group: rank, checkpoints, report };
-        run.data_parallel(&mut Linear::new(64), &mut parameters).unwrap();
+        let training = Training { data: &data, config: &plan, group: rank, checkpoints, report };
+        training.data_parallel(&mut Linear::new(64), &mut parameters).unwrap();
         parameters
     })
     .unwrap();

@@ -16,7 +16,7 @@ use mpienv_trainer::data::Datasets;
 use mpienv_trainer::model::Model;
 use mpienv_trainer::model::linear::Linear;
 use mpienv_trainer::parameters;
-use mpienv_trainer::train::{Epoch, Report, Run, Step, TrainConfig};
+use mpienv_trainer::train::{Epoch, Report, Step, TrainConfig, Training};
 
 /// Records what is reported.
 #[derive(Default)]
@@ -54,8 +54,9 @@ fn curve(
     let mut curves = threads::run(ranks, SLACK, |rank| {
         let (mut curve, mut parameters) = (Curve::default(), first.to_vec());
         let checkpoints = &Checkpoints::default();
-        let run = Run { data, config: &plan, group: rank, checkpoints, report: &mut curve };
-        run.data_parallel(&mut Linear::new(64), &mut parameters).unwrap();
+        let training =
+            Training { data, config: &plan, group: rank, checkpoints, report: &mut curve };
+        training.data_parallel(&mut Linear::new(64), &mut parameters).unwrap();
         curve
     })
     .unwrap();

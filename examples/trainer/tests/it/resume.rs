@@ -68,7 +68,7 @@ fn run(
         curve.stop_at = Some((checkpoints.stop.clone(), Step { epoch, step, loss: 0.0 }));
     }
     let (group, checkpoints, report) = (rank, &checkpoints, &mut curve);
-    let training = train::Run { data, config: &PLAN, group, checkpoints, report };
+    let training = train::Training { data, config: &PLAN, group, checkpoints, report };
     let done = training.data_parallel(&mut model, &mut parameters);
     (done, curve, parameters)
 }

@@ -8,7 +8,7 @@ use mpienv_trainer::checkpoint::Checkpoints;
 use mpienv_trainer::cli::Cuts;
 use mpienv_trainer::data::Datasets;
 use mpienv_trainer::model::Architecture;
-use mpienv_trainer::train::{Run, TrainConfig};
+use mpienv_trainer::train::{TrainConfig, Training};
 
 /// Data-parallel training of the same model, with strategies.
 fn sharded(
@@ -28,8 +28,9 @@ fn sharded(
         let share = plan.largest_share(data.train.count(), rank.rank());
         let cut = cuts.plan(architecture, plan.learning_rate, ranks, share).unwrap();
         let checkpoints = &Checkpoints::default();
-        let run = Run { data, config: plan, group: rank, checkpoints, report: &mut curve };
-        run.sharded(model.as_mut(), &cut, &mut parameters).unwrap();
+        let training =
+            Training { data, config: plan, group: rank, checkpoints, report: &mut curve };
+        training.sharded(model.as_mut(), &cut, &mut parameters).unwrap();
         (curve, parameters)
     })
     .unwrap()
@@ -163,8 +164,9 @@ fn a_signal_to_one_rank_stops_all_after_the_same_step() {
         let stop = (rank.rank().index() == 2).then(|| checkpoints.stop.clone());
         let mut curve = Curve { stop, ..Curve::default() };
         let (checkpoints, config) = (&checkpoints, &plan(16));
-        let run = Run { data: &data, config, group: rank, checkpoints, report: &mut curve };
-        run.sharded(model.as_mut(), &cut, &mut parameters)
+        let training =
+            Training { data: &data, config, group: rank, checkpoints, report: &mut curve };
+        training.sharded(model.as_mut(), &cut, &mut parameters)
     });
     for ended in ended.unwrap() {
         // All ranks learn of the signal in the step after the one in which it arrived.

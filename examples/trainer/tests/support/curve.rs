@@ -10,7 +10,7 @@ use mpienv_trainer::checkpoint::Checkpoints;
 use mpienv_trainer::data::Datasets;
 use mpienv_trainer::model::Architecture;
 use mpienv_trainer::stop::{Signal, Stop};
-use mpienv_trainer::train::{Epoch, Report, Run, Step, TrainConfig};
+use mpienv_trainer::train::{Epoch, Report, Step, TrainConfig, Training};
 
 pub const TIMEOUT: Duration = Duration::from_secs(1200);
 
@@ -54,8 +54,8 @@ pub fn trained(
     let mut model = architecture.model(64);
     let mut parameters = model.initial_parameters(plan.seed);
     let checkpoints = &Checkpoints::default();
-    let run = Run { data, config: plan, group, checkpoints, report };
-    run.data_parallel(model.as_mut(), &mut parameters)?;
+    let training = Training { data, config: plan, group, checkpoints, report };
+    training.data_parallel(model.as_mut(), &mut parameters)?;
     Ok(parameters)
 }
 

@@ -40,7 +40,6 @@ fn join(
 ) -> Result<TcpStream, Refusal> {
     let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
     let stream = TcpStream::connect_timeout(&address, left)?;
-    stream.set_nodelay(true)?;
     let key = ConnectionKey::new(shared, Purpose::Collective, to);
     // It says that it is the last rank of a job, because only one rank is let in at a time.
     let claimed = Rank::new(own, own.saturating_add(1)).map_err(io::Error::other)?;
