@@ -1,7 +1,8 @@
 //! One rank of the jobs over MPI that tests/it/mpi.rs starts: a rank leaves while others go on.
 //!
-//! `collective_leave lost THEN`: the last rank is lost, but its process stays, so that the launcher
-//! does not end the others. These write for some time, and then call a barrier or drop the group.
+//! `collective_leave lost THEN FOLDER`: the last rank is lost, but its process stays, so that the
+//! launcher does not end the others. These write some time later, and then call a barrier or drop
+//! the group. They tell each other by files in the folder how far they are.
 //!
 //! `collective_leave early RANK`: this rank drops its group, and the others call a barrier.
 
@@ -10,30 +11,59 @@ use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 use std::thread::sleep;
 use std::time::Duration;
+use std::{env, fs, io};
 
 use mpienv::ClusterInfo;
 use mpienv::collective::{Backend, Group};
 
+/// Tells how far this rank is, and waits until all `ranks` are.
+fn until_all(folder: &str, word: &str, own: u32, ranks: u32) -> io::Result<()> {
+    fs::write(format!("{folder}/{word}.{own}"), "")?;
+    until(|| (0..ranks).all(|rank| fs::exists(format!("{folder}/{word}.{rank}")).unwrap_or(false)));
+    Ok(())
+}
+
+fn until(is_so: impl Fn() -> bool) {
+    while !is_so() {
+        sleep(Duration::from_millis(10));
+    }
+}
+
 fn main() -> Result<(), Box<dyn Error>> {
-    let [way, word] = [1, 2].map(|word| std::env::args().nth(word).unwrap());
-    let timeout = Duration::from_secs(if way == "lost" { 1200 } else { 4 });
+    let words: Vec<String> = env::args().skip(1).collect();
+    let is_lost = words[0] == "lost";
+    let timeout = Duration::from_secs(if is_lost { 1200 } else { 4 });
     let info = ClusterInfo::from_env()?;
     let mut group = Group::builder(&info).backend(Backend::Mpi).timeout(timeout).connect()?;
     group.barrier()?;
-    let (own, last) = (group.rank().index(), group.size() - 1);
-    if way == "lost" && own == last {
-        // The others have long left the barrier. All connections of the process close.
-        sleep(Duration::from_secs(1));
-        return Err(Command::new("sleep").arg("60").exec().into());
+    let (own, size) = (group.rank().index(), group.size());
+    if !is_lost {
+        if words[1] == own.to_string() {
+            drop(group);
+            println!("rank {own} goes on");
+            sleep(Duration::from_secs(3000));
+            return Ok(());
+        }
+        group.barrier()?;
+        return Err("the barrier has returned".into());
     }
-    if way == "lost" {
-        sleep(Duration::from_secs(3));
-        println!("written by rank {own}");
+    let folder = &words[2];
+    until_all(folder, "met", own, size)?;
+    if own == size - 1 {
+        // All connections of the process close.
+        let script =
+            r#": >"$0/lost"; until [ -e "$0/over.0" ] && [ -e "$0/over.1" ]; do sleep 0.1; done"#;
+        return Err(Command::new("sh").args(["-c", script, folder]).exec().into());
     }
-    if word == "drop" || word == own.to_string() {
+    until(|| fs::exists(format!("{folder}/lost")).unwrap_or(false));
+    // Long enough for the others to notice.
+    sleep(Duration::from_secs(3));
+    println!("written by rank {own}");
+    until_all(folder, "written", own, size - 1)?;
+    if words[1] == "drop" {
         drop(group);
         println!("rank {own} goes on");
-        sleep(Duration::from_secs(if way == "lost" { 3 } else { 60 }));
+        until_all(folder, "over", own, size - 1)?;
         return Ok(());
     }
     group.barrier()?;
