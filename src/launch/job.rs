@@ -96,25 +96,26 @@ impl<'a> Job<'a> {
 
     /// Runs attempts until one succeeds or none is left.
     pub(super) fn run(mut self) -> Result<(), LaunchError> {
+        let outcome = self.run_states();
+        if self.launch.is_whole_process && outcome.is_err() {
+            self.signals.outlive();
+        }
+        outcome
+    }
+
+    fn run_states(&mut self) -> Result<(), LaunchError> {
         let mut state = State::Attempt(0);
-        let outcome = loop {
+        loop {
             state = match state {
                 State::Attempt(again) => {
                     self.attempt(Attempt { base: self.base, again });
                     State::Idle
                 }
-                State::Idle => match self.order() {
-                    Ok(next) => next,
-                    Err(error) => break Err(error),
-                },
+                State::Idle => self.order()?,
                 State::Pause { again, until } => self.pause(again, until),
-                State::Over(verdict) => break self.conclude(verdict),
+                State::Over(verdict) => return self.conclude(verdict),
             };
-        };
-        if self.launch.is_whole_process && outcome.is_err() {
-            self.signals.outlive();
         }
-        outcome
     }
 
     /// Runs one attempt on this node, from its start until none of its workers is left.

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token, Waker};
+use rustix::io::Errno;
 
 use super::auth::Bytes32;
 use super::frame::Message;
@@ -177,11 +178,13 @@ impl<S> Connections<S> {
             match listener.accept() {
                 Ok((stream, peer)) => return Arrival::Came(stream, peer, *port),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                // EMFILE and ENFILE, for which the standard library has no `ErrorKind`.
-                Err(error) if matches!(error.raw_os_error(), Some(24 | 23)) => {
-                    return Arrival::NoRoom(error);
+                Err(error) => {
+                    // This process or the system has no file descriptor left.
+                    return match Errno::from_io_error(&error) {
+                        Some(Errno::MFILE | Errno::NFILE) => Arrival::NoRoom(error),
+                        _ => Arrival::Gone,
+                    };
                 }
-                Err(_) => return Arrival::Gone,
             }
         }
         self.has_more = false;

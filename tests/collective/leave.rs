@@ -8,6 +8,7 @@
 
 use std::error::Error;
 use std::os::unix::process::CommandExt as _;
+use std::path::Path;
 use std::process::Command;
 use std::thread::sleep;
 use std::time::Duration;
@@ -19,12 +20,12 @@ use mpienv::collective::{Backend, Group};
 /// Tells how far this rank is, and waits until all `ranks` are.
 fn until_all(folder: &str, word: &str, own: u32, ranks: u32) -> io::Result<()> {
     fs::write(format!("{folder}/{word}.{own}"), "")?;
-    until(|| (0..ranks).all(|rank| fs::exists(format!("{folder}/{word}.{rank}")).unwrap_or(false)));
+    (0..ranks).for_each(|rank| until_exists(&format!("{folder}/{word}.{rank}")));
     Ok(())
 }
 
-fn until(is_so: impl Fn() -> bool) {
-    while !is_so() {
+fn until_exists(path: &str) {
+    while !Path::new(path).exists() {
         sleep(Duration::from_millis(10));
     }
 }
@@ -55,7 +56,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             r#": >"$0/lost"; until [ -e "$0/over.0" ] && [ -e "$0/over.1" ]; do sleep 0.1; done"#;
         return Err(Command::new("sh").args(["-c", script, folder]).exec().into());
     }
-    until(|| fs::exists(format!("{folder}/lost")).unwrap_or(false));
+    until_exists(&format!("{folder}/lost"));
     // Long enough for the others to notice.
     sleep(Duration::from_secs(3));
     println!("written by rank {own}");

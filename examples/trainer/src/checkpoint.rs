@@ -243,7 +243,7 @@ fn from_first<T: Serialize + DeserializeOwned>(
         word = serde_json::to_vec(&own.as_ref().map_err(Error::to_string)).map_err(Error::input)?;
     }
     group.broadcast_bytes(&mut word, 0)?;
-    let told = match own {
+    let outcome = match own {
         Some(own) => own,
         None => {
             let word = serde_json::from_slice::<Result<T, String>>(&word);
@@ -252,7 +252,7 @@ fn from_first<T: Serialize + DeserializeOwned>(
             })
         }
     };
-    told.map_err(|error| error.reaching(Reach::All))
+    outcome.map_err(|error| error.reaching(Reach::All))
 }
 
 /// Builds a checkpoint: named parameters, with the position and the run as metadata.
