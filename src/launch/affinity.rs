@@ -9,6 +9,7 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::process::small_thread;
 use crate::topology::Cpus;
+use mpienv_core::seam::ancestors_in_job;
 
 /// Returns the CPUs that this thread may use: those of its binding and of its cgroup.
 ///
@@ -43,6 +44,16 @@ pub(crate) fn widen() {
     let _ = bind(&(0..MOST_CPUS).collect());
 }
 
+/// Releases this thread from a binding that was made for it alone: it gets the CPUs of the processes
+/// above it, up to the mpirun that started it, and at most those that a batch system gave the job.
+///
+/// A mask that cannot be read, and one that Linux refuses, changes nothing.
+pub(crate) fn release() {
+    let above = ancestors_in_job().into_iter().map(Some);
+    let masks = above.chain([None]).filter_map(|process| mask(process).ok());
+    let _ = bind(&masks.fold(Cpus::default(), |all, cpus| all.or(&cpus)));
+}
+
 /// More CPUs than a mask has room for.
 const MOST_CPUS: u32 = 1024;
 
@@ -66,9 +77,9 @@ pub fn bind(cpus: &Cpus) -> io::Result<()> {
     Ok(sched_setaffinity(None, &set)?)
 }
 
-/// While this exists, this thread and the processes that it starts may use every core that the
-/// cgroup allows, unless the binding is kept. Then the thread gets its former binding back,
-/// whatever it was bound to meanwhile.
+/// While this exists, this thread and the processes that it starts may use all cores of the job,
+/// unless the binding is kept. Then the thread gets its former binding back, whatever it was bound
+/// to meanwhile.
 pub(crate) struct Unbound {
     before: Option<CpuSet>,
 }
@@ -77,7 +88,7 @@ impl Unbound {
     pub(crate) fn of_this_thread(is_kept: bool) -> Unbound {
         let before = sched_getaffinity(None).ok();
         if !is_kept {
-            widen();
+            release();
         }
         Unbound { before }
     }

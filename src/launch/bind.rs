@@ -310,8 +310,8 @@ const PARTS: &[&str] = &[
     "rankfile",
 ];
 
-/// Lets this thread, and the programs that it becomes or starts, use all cores of the host if Open
-/// MPI bound it to fewer.
+/// Lets this thread, and the programs that it becomes or starts, use all cores of the mpirun that
+/// bound it to fewer.
 ///
 /// By default, Open MPI binds each of one or two ranks to one core. A program with several threads
 /// is then slower than under torchrun, which binds nothing. The binding stays if mpirun was asked
@@ -328,15 +328,15 @@ pub fn widen_default_binding(info: &ClusterInfo, environment: &Environment) {
         && !is_asked(environment)
         && cores::count().is_some_and(is_too_narrow)
     {
-        affinity::widen();
+        affinity::release();
     }
 }
 
-/// Lets this thread use all cores of the host if Open MPI bound it without being asked, for a
+/// Lets this thread use all cores of its mpirun if Open MPI bound it without being asked, for a
 /// process that then chooses its cores itself.
 pub fn release_default_binding(info: &ClusterInfo, environment: &Environment) {
     if info.launcher() == Launcher::OpenMpi && !is_asked(environment) {
-        affinity::widen();
+        affinity::release();
     }
 }
 

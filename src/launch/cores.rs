@@ -52,7 +52,7 @@ impl Allowed {
 pub fn of_children(keep_binding: bool) -> Allowed {
     let then = || {
         if !keep_binding {
-            affinity::widen();
+            affinity::release();
         }
         allowed()
     };

@@ -86,8 +86,8 @@ const NODE_TIMEOUT: Duration = Duration::from_secs(30);
 /// - SIGINT, SIGTERM and SIGHUP are passed on to every worker's process group, SIGUSR1 and SIGUSR2
 ///   to the workers only. Signals that this process ignores (`nohup`) are not passed on. Workers
 ///   that ignore SIGINT or SIGTERM are killed: see [`Launch::grace`].
-/// - Workers may use every core that the cgroup allows, even if the launcher bound this
-///   process to one; see [`Launch::keep_binding`].
+/// - Workers may use every core of the job, even if mpirun bound this process to one; see
+///   [`Launch::keep_binding`].
 /// - `OMP_NUM_THREADS` and `RAYON_NUM_THREADS`, each if it is not set, are set to the worker's
 ///   share of these cores, so that the workers together start as many threads as there are cores;
 ///   see

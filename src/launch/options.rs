@@ -26,6 +26,10 @@ impl Launch {
     }
 
     /// Sets whether the workers stay on the cores to which this process is bound.
+    ///
+    /// By default they do not: they may use the cores of the programs that started this one, up to
+    /// the mpirun that bound it, or to the shell in which taskset did. They never leave the cores
+    /// that a batch system, such as Slurm, gave this process.
     pub fn keep_binding(self, keep_binding: bool) -> Launch {
         Launch { keep_binding, ..self }
     }
@@ -43,7 +47,8 @@ impl Launch {
         Launch { threads: Some(threads), ..self }
     }
 
-    /// Sets which cores each worker is bound to. The default is none: workers may use all cores.
+    /// Sets which cores each worker is bound to. The default is none: workers may use all cores of
+    /// the job.
     ///
     /// The cores are divided among the workers of this node, by what Linux tells in `/sys` about
     /// its cores, NUMA nodes and PCI devices. If there are more workers than cores, workers share

@@ -170,6 +170,12 @@ impl Cpus {
     pub fn and(&self, other: &Cpus) -> Cpus {
         Cpus(self.0.intersection(&other.0).copied().collect())
     }
+
+    /// Returns the CPUs that are in at least one of the sets.
+    #[must_use]
+    pub fn or(&self, other: &Cpus) -> Cpus {
+        Cpus(self.0.union(&other.0).copied().collect())
+    }
 }
 
 impl FromIterator<u32> for Cpus {

@@ -1,5 +1,7 @@
 //! Ranks that `--bind` really binds to cores, and what `show` and `doctor` say about it.
 
+use std::fs;
+use std::path::Path;
 use std::process::{Command, Output};
 
 use crate::support::machine::{Machine, list};
@@ -61,6 +63,45 @@ fn each_rank_of_a_launch_has_cores_of_its_own() {
     let (stdout, stderr) = output(bound.args(["--keep-binding", "--"]).args(CPUS).arg(STATUS));
     assert_eq!(of_ranks(&stdout), [list(&one), list(&one)]);
     assert_eq!(stderr, "mpienv: bind core: 2 ranks share 1 core\n");
+}
+
+/// A shell that batch systems are taken for: Linux shows the name of its file.
+fn shell_called(name: &str, folder: &Path) -> Command {
+    let shell = folder.join(name);
+    fs::copy("/bin/sh", &shell).unwrap();
+    clean(shell.to_str().unwrap())
+}
+
+#[test]
+fn no_rank_leaves_the_cores_that_a_batch_system_gave_the_job() {
+    let Some(own) = two_cpus() else { return };
+    if !is_there("taskset") || !is_there("mpirun") {
+        return;
+    }
+    let (one, folder) = (own.first().unwrap().to_string(), tempfile::tempdir().unwrap());
+    let launch = "mpienv launch --nproc-per-node 1 --";
+    let mpirun = "mpirun --oversubscribe -n 1";
+    for (shell, command, expected) in [
+        // taskset bound mpienv alone, and mpirun the rank.
+        ("sh", format!("taskset -c {one} {launch}"), &own),
+        ("sh", format!("{mpirun} {launch}"), &own),
+        ("sh", format!("{mpirun} mpienv exec --"), &own),
+        // The step of a job on one core, and mpirun in its script.
+        ("slurmstepd", format!("taskset -c {one} {launch}"), &list(&one)),
+        ("slurmstepd", format!("taskset -c {one} {mpirun} {launch}"), &list(&one)),
+        ("pbs_mom", format!("taskset -c {one} {mpirun} mpienv exec --"), &list(&one)),
+        // mpirun itself has one core.
+        ("sh", format!("taskset -c {one} {mpirun} mpienv exec --"), &list(&one)),
+        ("sh", format!("taskset -c {one} {mpirun} {launch}"), &list(&one)),
+    ] {
+        let mut job = shell_called(shell, folder.path());
+        job.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+        // The shell stays, and does not become the last command.
+        let script = format!("{command} {} {} '{}' {STATUS}; exit $?", CPUS[0], CPUS[1], CPUS[2]);
+        let (stdout, _) = output(job.args(["-c", &script]));
+        let found = &of_ranks(&stdout)[0];
+        assert_eq!(&found.and(&own), expected, "{shell}: {command}");
+    }
 }
 
 #[test]

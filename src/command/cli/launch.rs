@@ -113,7 +113,12 @@ pub(super) struct Options {
     /// before the job ends; the same on every node
     #[arg(long, value_name = "TIME", default_value = "30", value_parser = time)]
     node_timeout: Duration,
-    /// Keep the launcher's binding to cores; without this option the workers may use all cores
+    /// Keep the binding of mpienv to cores; without this option the workers may use all cores of the
+    /// job
+    ///
+    /// The cores of the job are those of the programs that started mpienv, up to the mpirun that
+    /// bound it, or to the shell in which taskset did. Workers never leave the cores that a batch
+    /// system, such as Slurm, gave mpienv.
     #[arg(long)]
     keep_binding: bool,
     /// Bind each worker to cores; memory follows by the first write to it

@@ -48,7 +48,9 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
         start: "start the process with srun",
         programs: Some(Programs { names: "srun", verbs: "", options: "-n 2" }),
         one_per_node: "`srun --ntasks-per-node=1`",
-        unbind: Some("srun --cpu-bind=none or more --cpus-per-task"),
+        unbind: Some(
+            "srun and more --cpus-per-task (or --cpu-bind=none, on a node that is yours alone)",
+        ),
         devices: Some("srun --gpus-per-task=1"),
         mpi: MpiFamily::PmiOrPmix,
         ..Advice::PLAIN

@@ -85,6 +85,26 @@ pub(crate) fn ancestors(environment: &Environment) -> impl Iterator<Item = Proce
     iter::successors(first, parent).take(MOST)
 }
 
+/// Programs of batch systems that give the processes of a job its cores. Above them is the whole node.
+const BATCH_SYSTEMS: &[&str] =
+    &["slurmstepd", "pbs_mom", "sge_shepherd", "res", "condor_starter", "flux-shell", "palsd"];
+
+/// Returns the IDs of this process's ancestors that have the cores of its job: those up to Open MPI's
+/// mpirun, which binds the ranks that it starts, and below a batch system.
+pub fn ancestors_in_job() -> Vec<u32> {
+    let mut found = Vec::new();
+    for ancestor in ancestors(&Environment::current()) {
+        if ancestor.runs(BATCH_SYSTEMS).is_some() {
+            break;
+        }
+        found.push(ancestor.id);
+        if ancestor.runs(Launcher::OpenMpi.spec().nested.starters).is_some() {
+            break;
+        }
+    }
+    found
+}
+
 /// A process as `/proc/PID/stat` describes it.
 pub(crate) struct Process {
     pub id: u32,
