@@ -45,6 +45,7 @@ pub(super) struct Options {
     #[arg(long, conflicts_with_all = ["set", "threads"])]
     per_node: bool,
     /// Keep Open MPI's default binding to cores; without this option the command may use all cores
+    /// of its mpirun
     ///
     /// By default mpirun binds each of one or two ranks to one core. mpienv keeps a binding that
     /// you asked mpirun for, and that of any other launcher. Pass this option if Open MPI 5 is to
