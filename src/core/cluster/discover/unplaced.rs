@@ -9,7 +9,7 @@ use crate::error::{Error, Reason};
 use crate::finding::{Finding, Severity};
 use crate::launcher::placement::Placement;
 use crate::launcher::{
-    Launcher, Starts, batch, display_variable, flux, google_batch, oneccl, pbs, slurm,
+    Launcher, Starts, batch, display_variable, flux, google_batch, oneccl, pbs, slurm, user,
 };
 use crate::value::sourced::value_of;
 
@@ -65,7 +65,13 @@ pub(super) fn refuse(environment: &Environment) -> Result<(), Error> {
     }
     azure::refuse_subtask(environment, &by_itself)?;
     oneccl::refuse(environment, &by_itself)?;
-    pbs::refuse_task(environment, &by_itself)
+    pbs::refuse_task(environment, &by_itself)?;
+    // A script that starts the nodes' processes itself may have a variable for their number.
+    let script = script(environment, &by_itself);
+    match script.is_some_and(|script| script.severity > Severity::Note) {
+        true => Ok(()),
+        false => user::refuse_node(environment, &by_itself),
+    }
 }
 
 /// Fails if a platform gives the place of the node, and this process is another one than the node's
@@ -97,9 +103,7 @@ fn by_itself() -> String {
 /// Reports signs of a job in which this process does not know its place.
 pub(super) fn finding(environment: &Environment) -> Option<Finding> {
     let by_itself = format!("or set {}", by_itself());
-    let of_launchers = slurm::outside_of_steps(environment)
-        .or_else(|| flux::outside_of_jobs(environment))
-        .or_else(|| batch::script(environment, &by_itself))
+    let of_launchers = script(environment, &by_itself)
         .or_else(|| google_batch::task_of_array(environment, &by_itself))
         .or_else(|| oneccl::only_local(environment, &by_itself));
     let known = of_launchers.or_else(|| unexplained(environment));
@@ -109,6 +113,13 @@ pub(super) fn finding(environment: &Environment) -> Option<Finding> {
         note => foreign::finding(environment, &by_itself).or(note),
     }
     .or_else(|| parents::finding(environment, &by_itself))
+}
+
+/// Reports a script that runs once, however many processes its job has.
+fn script(environment: &Environment, by_itself: &str) -> Option<Finding> {
+    slurm::outside_of_steps(environment)
+        .or_else(|| flux::outside_of_jobs(environment))
+        .or_else(|| batch::script(environment, by_itself))
 }
 
 /// Returns whether a finding about a script that runs once does not concern a process that starts
