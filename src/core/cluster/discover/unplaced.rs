@@ -66,6 +66,7 @@ pub(super) fn refuse(environment: &Environment) -> Result<(), Error> {
     azure::refuse_subtask(environment, &by_itself)?;
     oneccl::refuse(environment, &by_itself)?;
     pbs::refuse_task(environment, &by_itself)?;
+    slurm::refuse_task(environment, &by_itself)?;
     // A script that starts the nodes' processes itself may have a variable for their number.
     let script = script(environment, &by_itself);
     match script.is_some_and(|script| script.severity > Severity::Note) {
@@ -147,7 +148,11 @@ fn unexplained(environment: &Environment) -> Option<Finding> {
     let is_shared = |name: &str| of_users.iter().any(|(_, own)| *own == name);
     let mut of_launchers = of_launchers.into_iter().filter(|(_, name)| !is_shared(name));
     let (launcher, name) = of_launchers.next().or_else(|| of_users.first().copied())?;
-    let others = if launcher == Launcher::User { "" } else { "other variables of " };
+    let is_missing = |name| launcher != Launcher::User && !environment.is_set(name);
+    let missing = launcher.variables().find(|variable| is_missing(variable.name)).map_or_else(
+        || format!("{} are", launcher.title()),
+        |variable| format!("{} of {} is", variable.name, launcher.title()),
+    );
     // Users set LOCAL_RANK=0 for programs that require it. A node's number or the number of nodes
     // indicates a job.
     let value = environment.text(name);
@@ -157,7 +162,7 @@ fn unexplained(environment: &Environment) -> Option<Finding> {
     Some(Finding::new(
         if by_hand { Severity::Note } else { Severity::Warning },
         "place-unknown",
-        format!("{shown} is set, but {others}{} are not", launcher.title()),
+        format!("{shown} is set, but {missing} not"),
         "mpienv treats this process as the only one; if the job has more, each of them becomes rank 0",
         format!(
             "{}; for a process by itself unset {name}, or set {}=alone",
