@@ -85,13 +85,14 @@ fn a_node_that_no_variable_numbers_is_numbered_by_options() {
 fn errors_and_findings_of_a_place_that_is_not_there_name_the_options() {
     let hint = "or, for one process on each node, pass mpienv --node-rank R --nnodes N --master-addr HOST, or set RANK=R \
                 WORLD_SIZE=N LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 MASTER_ADDR=HOST";
-    let cases: [Pairs; 6] = [
+    let cases: [Pairs; 7] = [
         &[("JOB_COMPLETION_INDEX", "1")],
         &[("LWS_LEADER_ADDRESS", "a"), ("LWS_GROUP_SIZE", "2")],
         &[("VC_TASK_INDEX", "1")],
         &[("PRIMARY_ADDR", "10.0.0.4"), ("NUM_NODES", "2")],
         &[("PMIX_RANK", "1")],
         &[("RANK", "1")],
+        &[("NNODES", "2")],
     ];
     for vars in cases {
         let (code, _, err) = run(vars, "launch --nproc-per-node 2 -- true");

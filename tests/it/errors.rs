@@ -271,6 +271,30 @@ fn numbers_of_a_step_that_contradict_each_other_are_refused_with_both() {
 }
 
 #[test]
+fn a_task_of_several_that_has_lost_its_rank_is_refused_in_a_step_only() {
+    let read = |step: &str, size: &str| {
+        let kept = STEP.iter().copied().filter(|(name, _)| *name != "SLURM_PROCID");
+        ClusterInfo::from_vars(
+            kept.chain([("SLURM_STEP_ID", step), ("SLURM_STEP_NUM_TASKS", size)]),
+        )
+    };
+    let error = read("0", "2").unwrap_err();
+    assert_eq!((error.launcher(), error.variable()), (Some(Launcher::Slurm), Some("SLURM_PROCID")));
+    assert_eq!(
+        error.to_string(),
+        "Slurm: SLURM_PROCID is not set, although SLURM_STEP_NUM_TASKS=\"2\" is; start the process with srun, and do not \
+         unset SLURM_PROCID; or set MPIENV_LAUNCHER=alone for a process by itself"
+    );
+    // The only task of a step, and the shell of salloc, which has the number of no ordinary step.
+    let task = read("0", "1").unwrap();
+    let finding = &task.findings()[0];
+    assert_eq!((task.world_size(), finding.code), (1, "place-unknown"));
+    assert_eq!(finding.what, "SLURM_STEP_NUM_TASKS=\"1\" is set, but SLURM_PROCID of Slurm is not");
+    let shell = read("4294967290", "2").unwrap();
+    assert_eq!((shell.world_size(), shell.findings()[0].code), (1, "slurm-not-a-task"));
+}
+
+#[test]
 fn a_pod_whose_variables_count_something_else_than_pods_is_refused_with_both() {
     let pod = |node: Option<[u32; 2]>, vars: &[(&str, &str)]| {
         let builder = ClusterInfo::builder().vars(vars.iter().copied());

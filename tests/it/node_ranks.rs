@@ -92,6 +92,43 @@ fn numbers_that_contradict_each_other_are_errors() {
     );
 }
 
+#[test]
+fn several_nodes_without_the_number_of_this_one_are_an_error_outside_of_batch_scripts() {
+    let pod: Pairs = &[("KUBERNETES_SERVICE_HOST", "10.0.0.1"), ("MASTER_ADDR", "node0")];
+    let array: Pairs = &[("BATCH_TASK_INDEX", "1"), ("BATCH_TASK_COUNT", "2")];
+    let one_task: Pairs = &[("SLURM_JOB_ID", "7"), ("SLURM_NTASKS", "1")];
+    for vars in [&[][..], pod, array, one_task, &[("LOCAL_RANK", "0")]] {
+        for nodes in ["2", "1:2"] {
+            let error = error(&[vars, &[("NNODES", nodes)]].concat());
+            let expected = format!(
+                "NNODES=\"{nodes}\": neither NODE_RANK nor JOB_COMPLETION_INDEX nor RANK is set, "
+            );
+            assert!(error.starts_with(&expected), "{error}");
+            let remedy =
+                "a Kubernetes Job needs `completionMode: Indexed`; elsewhere set NODE_RANK";
+            assert!(error.contains(remedy), "{error}");
+            assert!(
+                error.ends_with("or set MPIENV_LAUNCHER=alone for a process by itself"),
+                "{error}"
+            );
+        }
+    }
+    for nodes in ["1", "1:1", "0", ""] {
+        let info = read(&[pod, &[("NNODES", nodes)]].concat()).unwrap();
+        assert_eq!((info.world_size(), info.findings()), (1, &[][..]), "{nodes}");
+    }
+    let several = [("NNODES", "2")];
+    let asked = read(&[&several[..], &[("MPIENV_LAUNCHER", "alone")]].concat()).unwrap();
+    assert_eq!((asked.world_size(), asked.findings()), (1, &[][..]));
+    // A launcher's place counts, whatever number of nodes is left.
+    let task: Pairs = &[("SLURM_PROCID", "0"), ("SLURM_STEP_ID", "0"), ("SLURM_NTASKS", "1")];
+    assert_eq!(read(&[task, &several].concat()).unwrap().launcher(), Launcher::Slurm);
+    // A script of several nodes runs once.
+    let script: Pairs = &[("SLURM_JOB_ID", "7"), ("SLURM_NNODES", "2")];
+    let info = read(&[script, &several].concat()).unwrap();
+    assert_eq!(info.findings()[0].code, "slurm-not-a-task");
+}
+
 /// What Lightning sets for the processes that it starts.
 fn of_lightning<'a>(node: &'a str, local: &'a str, master: &'a str) -> [(&'a str, &'a str); 5] {
     [

@@ -11,6 +11,7 @@ use crate::environment::Environment;
 use crate::error::{Reason, quote};
 use crate::finding::{Finding, Severity};
 use crate::hostlist::{Hostlist, HostlistError};
+use crate::launcher::Launcher;
 use crate::launcher::placement::MOST_HOSTS;
 use crate::launcher::prelude::*;
 use crate::value::host::HostError;
@@ -113,6 +114,17 @@ fn is_step(environment: &Environment) -> bool {
         }
         Err(_) => true,
     }
+}
+
+/// Rejects a task of a step of several that has lost its rank: each would be rank 0 of 1.
+pub(crate) fn refuse_task(environment: &Environment, by_itself: &str) -> Result<(), Error> {
+    let size = first_set(environment, &[STEP_SIZE, SIZE]).filter(|_| is_step(environment));
+    let several = size.filter(|size| environment.get_str(size) != Ok(Some("1")));
+    let Some(variable) = several else { return Ok(()) };
+    let marker = Marker { launcher: Launcher::Slurm, variable };
+    let remedy =
+        format!("start the process with srun, and do not unset {RANK}; or set {by_itself}");
+    Err(marker.missing_with(environment, RANK, remedy))
 }
 
 /// Reports a batch script or the shell of an allocation. It has some of a task's variables but is
@@ -380,7 +392,6 @@ fn unknown_order(list: &str, components: u32) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::launcher::Launcher;
 
     #[test]
     fn equal_neighbours_are_counted_as_slurm_does() {

@@ -3,9 +3,10 @@
 //! Under any launcher, mpienv takes the master's address and port, `MASTER_ADDR` and `MASTER_PORT`,
 //! unchanged.
 
+use crate::environment::digits;
 use crate::error::Reason;
 use crate::launcher::prelude::*;
-use crate::launcher::{MASTER, kubernetes, runpod};
+use crate::launcher::{Launcher, MASTER, kubernetes, runpod};
 use crate::value::host::Host;
 use crate::value::rank::{Rank, RankError};
 
@@ -157,6 +158,23 @@ pub(in crate::launcher) fn of_node(environment: &Environment) -> Option<&'static
     let has_nodes = || first_set(environment, &[NODES, COUNT]).is_some();
     let is_pair = !has_rank && environment.is_set(NODE_RANK) && has_nodes();
     (is_pair && runpod::marker(environment).is_none()).then_some(NODE_RANK)
+}
+
+/// Rejects a process on one of several nodes that does not know which: each would be rank 0 of 1.
+/// `1:2` is a range of torchrun's.
+pub(crate) fn refuse_node(environment: &Environment, by_itself: &str) -> Result<(), Error> {
+    let is_several = |text: &&str| text.split(':').filter_map(digits::<u64>).any(|nodes| nodes > 1);
+    let Some(nodes) = environment.text(COUNT).filter(is_several) else { return Ok(()) };
+    let reason = format!(
+        "neither {NODE_RANK} nor {} nor {RANK} is set, so the number of this node is not known",
+        kubernetes::INDEX
+    );
+    let remedy = format!(
+        "a Kubernetes Job needs `completionMode: Indexed`; elsewhere set {NODE_RANK} to the node's number; or unset \
+         {COUNT} if it is left from another job, or set {by_itself}"
+    );
+    let error = Error::new(Reason::Malformed(reason), remedy).by(Launcher::User);
+    Err(error.of(COUNT).found(nodes))
 }
 
 /// How to give a process its rank if a size is missing.

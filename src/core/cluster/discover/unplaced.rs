@@ -9,7 +9,7 @@ use crate::error::{Error, Reason};
 use crate::finding::{Finding, Severity};
 use crate::launcher::placement::Placement;
 use crate::launcher::{
-    Launcher, Starts, batch, display_variable, flux, google_batch, oneccl, pbs, slurm,
+    Launcher, Starts, batch, display_variable, flux, google_batch, oneccl, pbs, slurm, user,
 };
 use crate::value::sourced::value_of;
 
@@ -65,7 +65,14 @@ pub(super) fn refuse(environment: &Environment) -> Result<(), Error> {
     }
     azure::refuse_subtask(environment, &by_itself)?;
     oneccl::refuse(environment, &by_itself)?;
-    pbs::refuse_task(environment, &by_itself)
+    pbs::refuse_task(environment, &by_itself)?;
+    slurm::refuse_task(environment, &by_itself)?;
+    // A script that starts the nodes' processes itself may have a variable for their number.
+    let script = script(environment, &by_itself);
+    match script.is_some_and(|script| script.severity > Severity::Note) {
+        true => Ok(()),
+        false => user::refuse_node(environment, &by_itself),
+    }
 }
 
 /// Fails if a platform gives the place of the node, and this process is another one than the node's
@@ -97,9 +104,7 @@ fn by_itself() -> String {
 /// Reports signs of a job in which this process does not know its place.
 pub(super) fn finding(environment: &Environment) -> Option<Finding> {
     let by_itself = format!("or set {}", by_itself());
-    let of_launchers = slurm::outside_of_steps(environment)
-        .or_else(|| flux::outside_of_jobs(environment))
-        .or_else(|| batch::script(environment, &by_itself))
+    let of_launchers = script(environment, &by_itself)
         .or_else(|| google_batch::task_of_array(environment, &by_itself))
         .or_else(|| oneccl::only_local(environment, &by_itself));
     let known = of_launchers.or_else(|| unexplained(environment));
@@ -109,6 +114,13 @@ pub(super) fn finding(environment: &Environment) -> Option<Finding> {
         note => foreign::finding(environment, &by_itself).or(note),
     }
     .or_else(|| parents::finding(environment, &by_itself))
+}
+
+/// Reports a script that runs once, however many processes its job has.
+fn script(environment: &Environment, by_itself: &str) -> Option<Finding> {
+    slurm::outside_of_steps(environment)
+        .or_else(|| flux::outside_of_jobs(environment))
+        .or_else(|| batch::script(environment, by_itself))
 }
 
 /// Returns whether a finding about a script that runs once does not concern a process that starts
@@ -136,7 +148,11 @@ fn unexplained(environment: &Environment) -> Option<Finding> {
     let is_shared = |name: &str| of_users.iter().any(|(_, own)| *own == name);
     let mut of_launchers = of_launchers.into_iter().filter(|(_, name)| !is_shared(name));
     let (launcher, name) = of_launchers.next().or_else(|| of_users.first().copied())?;
-    let others = if launcher == Launcher::User { "" } else { "other variables of " };
+    let is_missing = |name| launcher != Launcher::User && !environment.is_set(name);
+    let missing = launcher.variables().find(|variable| is_missing(variable.name)).map_or_else(
+        || format!("{} are", launcher.title()),
+        |variable| format!("{} of {} is", variable.name, launcher.title()),
+    );
     // Users set LOCAL_RANK=0 for programs that require it. A node's number or the number of nodes
     // indicates a job.
     let value = environment.text(name);
@@ -146,7 +162,7 @@ fn unexplained(environment: &Environment) -> Option<Finding> {
     Some(Finding::new(
         if by_hand { Severity::Note } else { Severity::Warning },
         "place-unknown",
-        format!("{shown} is set, but {others}{} are not", launcher.title()),
+        format!("{shown} is set, but {missing} not"),
         "mpienv treats this process as the only one; if the job has more, each of them becomes rank 0",
         format!(
             "{}; for a process by itself unset {name}, or set {}=alone",
