@@ -297,10 +297,11 @@ fn hostname_loopback(info: &ClusterInfo, machine: &Machine) -> Option<Finding> {
         format!("this host's name {name} resolves to {address}"),
         "gloo and others announce the address of their host's name to the other hosts, which then connect to themselves",
         format!(
-            "{}set MPIENV_INTERFACE=auto for all programs, or correct /etc/hosts",
+            "correct /etc/hosts; until then {}set MPIENV_INTERFACE=auto",
             match set {
-                [(variable, name), ..] =>
-                    format!("{variable}={name} of `mpienv exec` and `launch` suffices for gloo; "),
+                [(variable, name), ..] => format!(
+                    "gloo works under `mpienv exec` and `launch`, which set {variable}={name}, and for other programs "
+                ),
                 [] => String::new(),
             }
         ),

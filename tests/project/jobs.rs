@@ -104,9 +104,14 @@ fn for_one_epoch(command: &str) -> String {
 
 #[test]
 fn every_job_file_says_how_to_run_it_by_names_that_exist() {
-    for (folder, count) in
-        [("azureml", 5), ("docker", 2), ("hostfile", 2), ("kubernetes", 4), ("slurm", 5)]
-    {
+    for (folder, count) in [
+        ("azureml", 5),
+        ("docker", 2),
+        ("hostfile", 2),
+        ("kubernetes", 4),
+        ("pbs", 1),
+        ("slurm", 6),
+    ] {
         let mut said = 0;
         for entry in fs::read_dir(example(folder)).unwrap() {
             let name = entry.unwrap().file_name().into_string().unwrap();
@@ -133,11 +138,11 @@ fn every_job_file_says_how_to_run_it_by_names_that_exist() {
 
 #[test]
 fn each_job_file_shows_the_command_for_a_python_program() {
-    for folder in ["azureml", "hostfile", "kubernetes", "slurm"] {
+    for folder in ["azureml", "hostfile", "kubernetes", "pbs", "slurm"] {
         for entry in fs::read_dir(example(folder)).unwrap() {
             let path = entry.unwrap().path();
             let name = path.to_str().unwrap();
-            if [".yml", ".yaml", ".sbatch", ".sh"].iter().any(|end| name.ends_with(end)) {
+            if [".yml", ".yaml", ".sbatch", ".pbs", ".sh"].iter().any(|end| name.ends_with(end)) {
                 let text = fs::read_to_string(&path).unwrap();
                 let shown = ["With a Python program: ", "python train.py", "pytorch/train.py"];
                 assert!(shown.iter().any(|words| text.contains(words)), "{name}");

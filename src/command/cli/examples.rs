@@ -65,7 +65,7 @@ Examples:
   srun -N 2 --ntasks-per-node=4 mpienv check --timeout 30
   srun -N 4 --ntasks-per-node=8 mpienv check --mesh --compute    measure the network and the cores
 
-The guide's page findings.md explains each finding, by its name in brackets. If the command is
+The guide's page findings.md lists each finding, by its name in brackets. If the command is
 PREFIX/bin/mpienv and the guide is installed, it is PREFIX/share/doc/mpienv/src/guide/findings.md.";
 
 pub(crate) const DOCTOR: &str = "\
@@ -73,7 +73,7 @@ Examples:
   mpirun -n 4 mpienv doctor
   mpienv doctor --json | jq '.findings[].code'
 
-The guide's page findings.md explains each finding, by its name in brackets. If the command is
+The guide's page findings.md lists each finding, by its name in brackets. If the command is
 PREFIX/bin/mpienv and the guide is installed, it is PREFIX/share/doc/mpienv/src/guide/findings.md.";
 
 pub(crate) const SIMULATE: &str = "\
