@@ -124,9 +124,13 @@ fn is_on_one_node(info: &ClusterInfo) -> Option<bool> {
 
 fn unresolved(info: &ClusterInfo, reason: &str) -> Option<Finding> {
     let host = info.master_addr().ok()?;
+    let master = match &*info.provenance().master_addr {
+        "MASTER_ADDR" => format!("MASTER_ADDR is {host}, which"),
+        source => format!("the master {host} ({source})"),
+    };
     Some(Finding::error(
         "master-unresolved",
-        format!("MASTER_ADDR is {host}, which does not resolve here: {reason}"),
+        format!("{master} does not resolve here: {reason}"),
         match info.rank().is_first() {
             true => "the other ranks look for this rank, rank 0, by that name",
             false => "this rank cannot reach rank 0",

@@ -75,7 +75,7 @@ fn mpiruns_ranks_meet_and_rank_0_prints_the_map() {
     assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
     let lines: Vec<_> = text.lines().collect();
     assert!(
-        lines[0].starts_with("4 ranks on 1 host, started by open-mpi, met at 127.0.0.1:"),
+        lines[0].starts_with("4 ranks on 1 host, started by Open MPI, met at 127.0.0.1:"),
         "{text}"
     );
     assert!(lines[1].starts_with("host"), "{text}");

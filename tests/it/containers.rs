@@ -90,7 +90,7 @@ fn ranks_in_podmans_containers_know_their_places_and_meet() {
         "1 of 2, =ib0 # \"x, no variables of Open MPI",
         "exec 0",
         "exec 1",
-        "2 ranks on 1 host, started by user",
+        "2 ranks on 1 host, started by RANK and WORLD_SIZE",
     ] {
         assert!(lines.iter().any(|line| line == expected), "{expected}: {lines:#?}");
     }

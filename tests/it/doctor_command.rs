@@ -36,6 +36,17 @@ fn the_command_looks_at_this_very_host() {
         "{text}"
     );
     assert!(text.lines().any(|line| line.starts_with("NCCL selects  ")), "{text}");
+
+    let mut command = clean("mpienv");
+    command.args(["doctor", "--timeout", "1"]).envs([
+        ("SLURM_PROCID", "0"),
+        ("SLURM_NTASKS", "2"),
+        ("SLURM_STEP_NODELIST", "n[0-1].invalid"),
+    ]);
+    let text = String::from_utf8(command.output().unwrap().stdout).unwrap();
+    let master =
+        "the master n0.invalid (SLURM_STEP_NODELIST: the first host) does not resolve here";
+    assert!(text.contains(&format!("[master-unresolved]: {master}")), "{text}");
     assert!(examined["nccl_interfaces"].is_array(), "{examined}");
 }
 

@@ -252,7 +252,7 @@ fn mpirun_inside_a_worker_of_launch_numbers_its_own_ranks() {
     assert!(
         found
             .iter()
-            .any(|line| line.starts_with("[0] 2 ranks on 1 host, started by open-mpi, met at ")),
+            .any(|line| line.starts_with("[0] 2 ranks on 1 host, started by Open MPI, met at ")),
         "{found:?}"
     );
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::command::check::{self, CheckError, GpuTest, JobMap, Measures, table};
 use crate::command::doctor::port;
 use crate::command::protection::{ask_munged, no_answer};
-use crate::{ClusterInfo, Environment, Finding, Interface, Launcher, Severity};
+use crate::{ClusterInfo, Environment, Finding, Interface, Severity};
 use clap::{ArgGroup, Args};
 use mpienv_ask::on_interface;
 use mpienv_core::seam::{UNPLACED, counted, ranges};
@@ -198,10 +198,7 @@ pub(super) fn failure(info: &ClusterInfo, error: CheckError) -> Failure {
 fn lines_of_map(map: &JobMap, info: &ClusterInfo, tests_all: bool) -> String {
     let hosts = map.hosts();
     let (ranks, on) = (counted(map.ranks.len(), "rank"), counted(hosts.len(), "host"));
-    let launcher = match info.launcher() {
-        Launcher::Alone => Launcher::Alone.title(),
-        launcher => launcher.name(),
-    };
+    let launcher = info.launcher().title();
     let met = match map.ranks.len() {
         1 => ": it has no other rank to meet".to_owned(),
         _ => {

@@ -201,6 +201,12 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
         if vars.distribution.as_deref() == Some("arbitrary") && may_be_several {
             placement.master_doubt = Some(arbitrary(list));
         }
+    } else {
+        let ranks = placement.size.value;
+        placement.master_unknown = Some(format!(
+            "the {ranks} ranks may be on several nodes, and no variable names rank 0's host: \
+             {NODELIST} is not set"
+        ));
     }
     if let Some(id) = vars.job_id {
         let (step, restarts) =

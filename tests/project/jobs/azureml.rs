@@ -96,7 +96,7 @@ fn azureml_starts_a_rank_for_each_gpu() {
     let command =
         format!("cd {} && {}", job["code"].as_str().unwrap(), job["command"].as_str().unwrap());
     let Some(text) = run_on_gpus("az4", &command) else { return };
-    let met = "4 ranks on 2 hosts, started by open-mpi, met at 10.77.0.1:6105 ";
+    let met = "4 ranks on 2 hosts, started by Open MPI, met at 10.77.0.1:6105 ";
     assert!(text.lines().any(|line| line.starts_with(met)), "{text}");
     for rank in 0..2 {
         assert_eq!(

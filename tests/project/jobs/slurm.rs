@@ -63,7 +63,7 @@ fn batch_scripts_train_as_their_comments_say() {
     let Some(logs) = logs(project.path(), &scripts) else { return };
     let [first, again, _, mpirun, gpu] = &logs[..] else { panic!("{} logs", logs.len()) };
 
-    assert!(first.starts_with("8 ranks on 2 hosts, started by slurm, met at nodeA:"), "{first}");
+    assert!(first.starts_with("8 ranks on 2 hosts, started by Slurm, met at nodeA:"), "{first}");
     assert_trained(first);
     // The second time, the run is complete, and nothing is left to do.
     assert!(again.contains("resuming from checkpoints/"), "{again}");
@@ -75,7 +75,7 @@ fn batch_scripts_train_as_their_comments_say() {
 
     assert_trained(mpirun);
 
-    assert!(gpu.starts_with("8 ranks on 2 hosts, started by slurm, met at nodeA:"), "{gpu}");
+    assert!(gpu.starts_with("8 ranks on 2 hosts, started by Slurm, met at nodeA:"), "{gpu}");
     for rank in 0..4 {
         // Once on each host.
         assert_eq!(

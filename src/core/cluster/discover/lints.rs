@@ -62,16 +62,15 @@ pub(super) fn master_of_hosts(placement: &Placement, master: &Host) -> Option<Fi
     if is_same(master, first) || master.is_loopback() || other.is_none() && !is_comparable {
         return None;
     }
-    let (which, remedy) = match other {
-        Some(_) => ("which is another host of", String::new()),
-        None => (
-            "which does not resemble the first host of",
-            format!("; if it is another name of {first}, set MPIENV_MASTER_ADDR={master} instead"),
-        ),
+    let remedy = match other {
+        Some(_) => String::new(),
+        None => {
+            format!("; if it is another name of {first}, set MPIENV_MASTER_ADDR={master} instead")
+        }
     };
     Some(Finding::warning(
         "master-not-rank-0",
-        format!("MASTER_ADDR is {master}, {which} {source}, where rank 0 runs on {first}"),
+        format!("MASTER_ADDR={master}, but rank 0 runs on {first}, the first host of {source}"),
         "rank 0 listens on its own host, so the other ranks wait for it elsewhere",
         format!("unset MASTER_ADDR: mpienv then uses {first}{remedy}"),
     ))
