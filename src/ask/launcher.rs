@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use mpienv_core::seam::{ASK, MpiFamily, PMIX_RANK, Server, refused};
@@ -92,9 +93,20 @@ pub fn ask_if_needed(
     let question = Question { rank, size, host: host_name(), patience };
     let answer = question.ask(&mut link).map_err(|error| no_answer(&info, &error))?;
     if needs_goodbye(&info, &link) {
+        HAS_LEFT.store(true, Ordering::Relaxed);
         link.finalize().map_err(|error| no_answer(&info, &error))?;
     }
     builder.clone().answer(answer).read()
+}
+
+/// Whether this process has taken its leave of the launcher's PMI server.
+static HAS_LEFT: AtomicBool = AtomicBool::new(false);
+
+/// Returns whether this process has taken its leave of the launcher's PMI server, without which
+/// `MPI_Init` aborts it.
+#[must_use]
+pub fn has_left() -> bool {
+    HAS_LEFT.load(Ordering::Relaxed)
 }
 
 /// Returns whether [`ask_if_needed`] would ask the launcher.

@@ -43,6 +43,12 @@ pub enum MpiError {
         "MPI is already initialized in this process: it can be initialized only once, and mpienv must do it"
     )]
     AlreadyInitialized,
+    /// This process has asked the launcher for rank 0's host, and `MPI_Init` would abort it.
+    #[error(
+        "this process has asked the launcher for rank 0's host, and cannot use MPI after that: initialize MPI without \
+         `ask::read`, or use another backend"
+    )]
+    Asked,
     /// The library cannot be used by a process that has threads.
     #[error(
         "{} provides thread level {provided}, but {needed} (MPI_THREAD_FUNNELED) is needed: use an MPI that was built \

@@ -12,7 +12,7 @@ use super::abi::Comm;
 use super::api::Api;
 use super::error::{MpiError, Result};
 use super::library::Loaded;
-use mpienv_ask::seam::Owner;
+use mpienv_ask::seam::{Owner, has_left};
 
 /// How long a dropped session waits for the other ranks.
 const DROP_LIMIT: Duration = Duration::from_secs(1);
@@ -57,6 +57,9 @@ impl Session {
         let api = &loaded.api;
         if api.is_initialized()? {
             return Err(MpiError::AlreadyInitialized);
+        }
+        if has_left() {
+            return Err(MpiError::Asked);
         }
         let provided = api.init()?;
         loaded.check_threads(provided, api.constants.thread_funneled)?;

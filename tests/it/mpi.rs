@@ -186,6 +186,23 @@ fn mpi_is_initialized_once_and_not_used_after_its_end() {
 }
 
 #[test]
+fn a_process_that_has_asked_the_launcher_gets_an_error_in_place_of_mpis_abort() {
+    if !is_there("mpiexec.hydra") {
+        return;
+    }
+    // Two names of this host, so that the launcher's variables do not say where rank 0 is.
+    let mut job = command(Path::new("mpiexec.hydra"));
+    job.args(["-launcher", "fork", "-hosts", "127.0.0.1,localhost", "-ppn", "1", "-n", "2"]);
+    let output = job.arg(example("mpi_rank")).arg("asks-first").output().unwrap();
+    let (out, err) = texts(&output);
+    assert!(output.status.success(), "{out}{err}");
+    let why =
+        "this process has asked the launcher for rank 0's host, and cannot use MPI after that";
+    assert_eq!(out.matches(&format!("{why}: initialize MPI without")).count(), 4, "{out}{err}");
+    assert_eq!(out.matches(&format!("({why})")).count(), 2, "{out}{err}");
+}
+
+#[test]
 fn an_error_comes_back_as_mpis_text() {
     // In its libmpi_abi, Intel MPI 2021.18 has swapped MPI_ERRORS_RETURN and MPI_ERRORS_ABORT.
     let is_wrong =

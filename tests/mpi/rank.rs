@@ -4,6 +4,7 @@ use std::error::Error;
 use std::process::{self, Command, ExitCode};
 use std::time::Duration;
 
+use mpienv::collective::{Backend, Group};
 use mpienv::mpi::{self, Communicator, Hints, MpiVars, World};
 use mpienv::{ClusterInfo, Environment, Rank};
 
@@ -23,6 +24,9 @@ fn main() -> ExitCode {
 }
 
 fn run(parts: &[String], environment: &Environment) -> Result<(), Box<dyn Error>> {
+    if parts == ["asks-first"] {
+        return asks_first(environment);
+    }
     let info = ClusterInfo::from_environment(environment)?;
     let hints = match parts {
         [first, ..] if first == "hints" => Hints::new().one_machine(true).eager_limit(65536),
@@ -54,6 +58,16 @@ fn run(parts: &[String], environment: &Environment) -> Result<(), Box<dyn Error>
         println!("{part}: {}", ranks.rank());
     }
     world.finalize()?;
+    Ok(())
+}
+
+/// Asks the launcher for rank 0's host, after which `MPI_Init` would abort this process.
+fn asks_first(environment: &Environment) -> Result<(), Box<dyn Error>> {
+    let info = mpienv::ask::read(&ClusterInfo::builder())?;
+    println!("{}", World::init(info.launcher(), &MpiVars::of(environment)).unwrap_err());
+    let by = |backend| Group::builder(&info).backend(backend).connect();
+    println!("{}", by(Backend::Mpi).unwrap_err());
+    println!("{}", by(Backend::Auto)?.describe());
     Ok(())
 }
 
