@@ -21,10 +21,11 @@
 //! [`ClusterInfo::require_launcher`] refuses that. [`ClusterInfo::exports`] passes the place on to
 //! programs that read PyTorch's variables.
 //!
-//! Reading does not change variables or open connections. It reads no files other than those in
-//! `MPIENV_TOKEN_FILE` and `PBS_NODEFILE`, and Linux's /proc, which shows the parent processes. If
-//! variables contradict each other, it returns an [`Error`] that names the launcher, the variable,
-//! its value, the reason and the remedy. If variables are only suspicious, it adds a [`Finding`].
+//! Reading does not change variables or open connections. It reads only files that variables name,
+//! such as `MPIENV_TOKEN_FILE` and `PBS_NODEFILE`, NCCL's configuration, and Linux's /proc, which
+//! shows the parent processes. If variables contradict each other, it returns an [`Error`] that
+//! names the launcher, the variable, its value, the reason and the remedy. If variables are only
+//! suspicious, it adds a [`Finding`].
 //!
 //! Programs that ranks start together usually continue with one of these:
 //!
