@@ -187,10 +187,8 @@ pub(crate) fn unknown(environment: &Environment, placement: &Placement) -> Error
     let command = launcher.spec().advice.give_master;
     let reason = Reason::MasterUnknown {
         world_size: placement.size.value,
-        why: placement
-            .master_unknown
-            .clone()
-            .or_else(|| empty(environment, placement))
+        why: empty(environment, placement)
+            .or_else(|| placement.master_unknown.clone())
             .or_else(|| of_nodes(placement)),
     };
     let remedy = format!("give rank 0's host to all ranks: {command}");
