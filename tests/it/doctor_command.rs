@@ -7,6 +7,27 @@ use crate::support::port::free_port;
 use crate::support::timeout::{PATIENT, in_time};
 use crate::support::tool::clean;
 
+/// What `mpienv --version` prints, and this host.
+fn version_and_host() -> String {
+    let version = clean("mpienv").arg("--version").output().unwrap().stdout;
+    let version = String::from_utf8(version).unwrap();
+    format!("{} on {}", version.trim_end(), mpienv::host_name().unwrap())
+}
+
+#[test]
+fn the_report_and_the_object_name_the_version_and_the_host() {
+    let printed = |words: &[&str]| {
+        let output = clean("mpienv").arg("doctor").args(words).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let expected = version_and_host();
+    let text = printed(&[]);
+    assert_eq!(text.lines().next(), Some(expected.as_str()), "{text}");
+    let examined: serde_json::Value = serde_json::from_str(&printed(&["--json"])).unwrap();
+    let [version, host] = ["version", "host"].map(|key| examined[key].as_str().unwrap());
+    assert_eq!(format!("mpienv {version} on {host}"), expected);
+}
+
 #[test]
 fn the_command_looks_at_this_very_host() {
     let listener = TcpListener::bind("0.0.0.0:0").unwrap();
@@ -107,7 +128,8 @@ fn ranks_that_do_not_meet_print_one_table_and_each_why_and_its_own_errors() {
         (port, ranks.map(|rank| String::from_utf8(rank.stdout).unwrap()))
     };
     let (port, [first, second]) = in_time(meet, |(_, [first, _])| first.contains(missing));
-    assert!(first.starts_with("launcher  ") && first.contains(missing), "{first}");
+    let table = format!("{}\nlauncher  ", version_and_host());
+    assert!(first.starts_with(&table) && first.contains(missing), "{first}");
     let start = format!(
         "rank 1 on {host}: not compared with the other ranks: the meeting of the ranks failed; rank 0 at \
          127.0.0.1:{port} prints why\n"

@@ -17,7 +17,7 @@ use serde_json::json;
 use self::comparison::{Cores, Summary, differences, shared_cores, shared_devices};
 use super::place::JointPlaceOptions;
 use super::threads::{Runs, ThreadShare, ThreadsOption};
-use super::{Failure, check, examples, lines_of, show, stream, time_or_none};
+use super::{Failure, check, examples, lines_of, show, stream, time_or_none, version};
 
 /// How long a name may take to resolve.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -67,6 +67,8 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     let host_devices = HostDevices::of(machine.topology.devices(), &environment);
     if json {
         stream::print_json(&json!({
+            "version": version::TEXT,
+            "host": host_name(),
             "info": info,
             // The interfaces that NCCL_SOCKET_IFNAME allows; null if NCCL chooses them itself.
             "nccl_interfaces": doctor::nccl_interfaces(&info, &machine),
@@ -88,7 +90,9 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     let own = Summary::new(&rows, &findings, Cores::new(&machine), device);
     let no_problems = if findings.is_empty() { "no problems found on this host\n" } else { "" };
     let table = show::table(&info, &more);
-    let report = format!("{table}\n{no_problems}{}", lines_of(&findings));
+    let on = host_name().map_or(String::new(), |host| format!(" on {host}"));
+    let report =
+        format!("mpienv {}{on}\n{table}\n{no_problems}{}", version::TEXT, lines_of(&findings));
     if info.rank().is_first() {
         // Before it waits for the others.
         stream::print_styled(&report)?;
@@ -116,7 +120,6 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
             };
             let why = format!("not compared with the other ranks: {why}\n");
             if !info.rank().is_first() {
-                let on = host_name().map_or(String::new(), |host| format!(" on {host}"));
                 let text = format!("rank {}{on}: {why}{}", info.rank(), own.problems());
                 stream::print_styled(&text)?;
                 return Err(Failure::Reported);

@@ -4,7 +4,7 @@ use std::io;
 
 use crate::command::doctor::devices::HostDevices;
 use crate::command::{doctor, protection};
-use crate::{ClusterInfo, Environment, Finding, Host, OwnAddr, OwnInterface};
+use crate::{ClusterInfo, Environment, Finding, Host, OwnAddr, OwnInterface, host_name};
 use clap::Args;
 use mpienv_ask::seam::would_ask;
 use mpienv_core::seam::{Plan, counted};
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::place::{PlaceOptions, on_known_interface};
 use super::threads::{Runs, ThreadShare, ThreadsOption};
 use super::warn::suspicious;
-use super::{Failure, Quiet, examples, lines_of, stream};
+use super::{Failure, Quiet, examples, lines_of, stream, version};
 
 /// How many hosts the table lists in full. JSON lists all.
 const MOST_SHOWN: usize = 4;
@@ -112,6 +112,8 @@ impl Details<'_> {
     /// Returns the JSON object of the place, with these findings instead of its own.
     fn object(&self, findings: &[&Finding]) -> io::Result<Value> {
         let mut object = serde_json::to_value(self.info)?;
+        object["version"] = version::TEXT.into();
+        object["host"] = host_name().into();
         object["threads"] = self.threads.object(&self.plan);
         if self.info.asked_interface().is_some() {
             object["interface"] = interface_object(self.info, self.environment);
