@@ -1,5 +1,6 @@
 //! What mpienv's other crates need of this one and programs do not. Any version may change it.
 
+use std::iter;
 use std::path::PathBuf;
 
 use crate::cluster::azure::AzureVars;
@@ -9,6 +10,7 @@ use crate::environment::{Environment, Variables as _};
 use crate::error::Error;
 use crate::launcher::starter::{Starter, ancestors};
 use crate::launcher::{Launcher, markers};
+use crate::value::host::Host;
 use crate::value::port::{Port, PortRange};
 
 pub use crate::cluster::answer::{Answer, PMIX_NAMESPACE, PMIX_RANK, refused};
@@ -52,6 +54,25 @@ impl ClusterInfo {
     pub fn default_port_range(&self) -> Option<PortRange> {
         let default = &self.meeting.default_port;
         default.is_used.then_some(default.range)
+    }
+
+    /// Returns how many consecutive ranks each host has, in the order of the ranks. `None` if that is
+    /// not known, and if all are on one host.
+    pub fn ranks_per_host(&self) -> Option<Vec<(Host, u32)>> {
+        let hosts = self.hosts().filter(|hosts| hosts.len() > 1)?;
+        let one_each =
+            self.node_rank() == Some(self.rank().index()) && self.placement.master_doubt.is_none();
+        let one_each = one_each.then(|| vec![(1, self.world_size())]);
+        let groups = self.placement.ranks_per_host.clone().or(one_each)?;
+        let nodes: u64 = groups.iter().map(|&(_, nodes)| u64::from(nodes)).sum();
+        if nodes != hosts.len() as u64 {
+            return None;
+        }
+        let counts =
+            groups.iter().flat_map(|&(ranks, nodes)| iter::repeat_n(ranks, nodes as usize));
+        let ranks: u64 = counts.clone().map(u64::from).sum();
+        let is_all = ranks == u64::from(self.world_size());
+        is_all.then(|| hosts.iter().cloned().zip(counts).collect())
     }
 
     /// Returns the environment from which the place was read.

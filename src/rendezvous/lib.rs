@@ -147,6 +147,8 @@ pub struct Rendezvous {
     role: Role,
     run: Run,
     bind: Option<IpAddr>,
+    /// How many consecutive ranks each host has, on rank 0 of a job that says so.
+    hosts: Arc<[(Host, u32)]>,
     /// Shared by the clones of this rendezvous, each of which may meet.
     listener: Option<Arc<TcpListener>>,
 }
@@ -178,12 +180,14 @@ impl Rendezvous {
             role: Role::default(),
             run: Run::default(),
             bind: None,
+            hosts: Arc::default(),
             listener: None,
         }
     }
 
     /// The processes of a job meet at `host:port`. Its identity, attempt, token and MUNGE, if any,
-    /// become those of the rendezvous.
+    /// become those of the rendezvous. If the job's hosts and the number of ranks on each are
+    /// known, rank 0 names the hosts of missing ranks.
     ///
     /// ```
     /// use mpienv::ClusterInfo;
@@ -196,7 +200,10 @@ impl Rendezvous {
     /// ```
     pub fn of(info: &ClusterInfo, host: Host, port: Port) -> Rendezvous {
         let (identity, attempt) = info.run();
-        let rendezvous = Rendezvous::new(info.rank(), host, port).job(identity, attempt);
+        let mut rendezvous = Rendezvous::new(info.rank(), host, port).job(identity, attempt);
+        if info.rank().is_first() {
+            rendezvous.hosts = info.ranks_per_host().unwrap_or_default().into();
+        }
         // Nothing may identify the job.
         let token = Some(info.token().as_bytes()).filter(|token| !token.is_empty());
         let rendezvous = token.into_iter().fold(rendezvous, Rendezvous::token);

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::error::{RendezvousError, seconds};
@@ -34,6 +35,8 @@ pub(super) struct Problems {
     pub(super) lost: Ranks,
     /// Why the ranks may not find rank 0.
     pub(super) elsewhere: Option<String>,
+    /// How many consecutive ranks each host has. Empty if that is not known.
+    pub(super) hosts: Arc<[(Host, u32)]>,
     /// Ranks that arrived but did not confirm that they were still there.
     pub(super) unanswered: Ranks,
     /// Ranks that arrived, and whose blob was not complete at the deadline.
@@ -188,12 +191,27 @@ impl Problems {
             [(first, last)] if first == last => ("rank", "has", "it"),
             _ => ("ranks", "have", "they"),
         };
+        let on = self.hosts_of(&missing).map(|hosts| format!(" ({hosts})")).unwrap_or_default();
         let (missing, waited) = (list(&missing), seconds(waited));
         let elsewhere = self.elsewhere.as_ref().map(|why| format!("; {why}")).unwrap_or_default();
         Some(format!(
-            "{ranks} {missing} of {size} {have} not connected to {master} within {waited}: not started, failed earlier, or \
+            "{ranks} {missing} of {size}{on} {have} not connected to {master} within {waited}: not started, failed earlier, or \
              using a different MASTER_ADDR, MASTER_PORT or MPIENV_PORT_RANGE; look for an error that {they} printed{elsewhere}"
         ))
+    }
+
+    /// Names the hosts of these ranks, if they are known: `n1, all of n2`.
+    fn hosts_of(&self, missing: &[(u32, u32)]) -> Option<String> {
+        let mut first = 0;
+        let named = self.hosts.iter().filter_map(|(host, ranks)| {
+            let own = first..first + ranks;
+            first = own.end;
+            let later = &missing[missing.partition_point(|&(_, last)| last < own.start)..];
+            let (start, last) = *later.first().filter(|(start, _)| *start < own.end)?;
+            let are_all = own.len() > 1 && start <= own.start && last >= own.end - 1;
+            Some(if are_all { format!("all of {host}") } else { host.to_string() })
+        });
+        some(named.collect::<Vec<_>>().into_iter())
     }
 
     fn have_not_answered(&self, waited: Duration) -> Option<String> {
@@ -333,6 +351,27 @@ mod tests {
              different MASTER_ADDR, MASTER_PORT or MPIENV_PORT_RANGE; look for an error that they printed"
         );
         assert!(matches!(error, RendezvousError::Missing { .. }));
+    }
+
+    #[test]
+    fn the_hosts_of_missing_ranks_are_named_where_they_are_known() {
+        let hosts_of = |hosts: &[(&str, u32)], joined: &[u32]| {
+            let hosts = hosts.iter().map(|(host, ranks)| (host.parse().unwrap(), *ranks));
+            let problems = Problems { hosts: hosts.collect(), ..Problems::default() };
+            let size = problems.hosts.iter().map(|(_, ranks)| ranks).sum();
+            let error = problems.report(size, MASTER, joined, MINUTE, true).to_string();
+            error.split_once(" ha").unwrap().0.to_owned()
+        };
+        let two = [("n0", 2), ("n1", 2)];
+        assert_eq!(hosts_of(&two, &[0, 1]), "ranks 2-3 of 4 (all of n1)");
+        assert_eq!(hosts_of(&two, &[0, 1, 2]), "rank 3 of 4 (n1)");
+        assert_eq!(hosts_of(&two, &[0]), "ranks 1-3 of 4 (n0, all of n1)");
+        assert_eq!(hosts_of(&[("n0", 1), ("n1", 1), ("n2", 1)], &[0, 2]), "rank 1 of 3 (n1)");
+        assert_eq!(hosts_of(&[("n0", 3), ("n1", 1)], &[0, 2, 3]), "rank 1 of 4 (n0)");
+        let names: Vec<_> = (0..12).map(|node| format!("n{node}")).collect();
+        let many: Vec<_> = names.iter().map(|name| (name.as_str(), 1)).collect();
+        let named = "ranks 1-11 of 12 (n1, n2, n3, n4, n5, n6, n7, n8 and 3 more)";
+        assert_eq!(hosts_of(&many, &[0]), named);
     }
 
     #[test]

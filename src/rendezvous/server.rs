@@ -11,6 +11,7 @@ mod visitor;
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::auth::{Bytes32, nonce};
@@ -143,6 +144,7 @@ impl<'a> Server<'a> {
             scratch: vec![0; SCRATCH].into(),
         };
         server.problems.elsewhere = elsewhere;
+        server.problems.hosts = Arc::clone(&settings.hosts);
         server.problems.has_munge = !server.secret.credential.is_empty();
         match taken {
             Some((listener, port)) => {

@@ -131,6 +131,16 @@ fn a_rank_that_does_not_arrive_is_named_by_rank_0_and_no_rank_of_its_node_repeat
 }
 
 #[test]
+fn the_hosts_of_missing_ranks_are_named_where_the_launcher_lists_them() {
+    let words =
+        "simulate --launcher slurm --nodes 2 --ppn 2 --rank 0 -- mpienv check --timeout 0.2";
+    let output = clean("mpienv").args(words.split(' ')).output().unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    let named = "ranks 1-3 of 4 (node0, all of node1) have not connected to node0:";
+    assert!(stderr.contains(named), "{stderr}");
+}
+
+#[test]
 fn a_rank_that_mpirun_cannot_bring_is_named_by_rank_0() {
     if !is_there("mpirun") {
         return;

@@ -1,8 +1,11 @@
 //! What mpienv knows about a process's node besides its place: device, restarts, the platform, its
 //! own address.
 
+use std::collections::BTreeSet;
+use std::iter::repeat_n;
+
 use mpienv::ask::own_addr;
-use mpienv::simulate::{Job, JobError};
+use mpienv::simulate::{Job, JobBuilder, JobError};
 use mpienv::{ClusterInfo, Error, LaunchStyle, Launcher};
 use serde_json::Value;
 
@@ -40,6 +43,29 @@ const SKYPILOT: Pairs = &[
     ("SKYPILOT_NUM_NODES", "2"),
     ("SKYPILOT_NODE_IPS", "10.0.0.4\n10.0.0.5"),
 ];
+
+#[test]
+fn the_hosts_of_all_ranks_are_the_jobs_where_they_are_known() {
+    let shapes = [vec![2, 2], vec![3, 1], vec![1, 1, 1]];
+    let mut known = BTreeSet::new();
+    for (builder, counts) in Job::of_each().flat_map(|builder| {
+        shapes.iter().map(move |counts| (builder.clone().counts(counts.clone()), counts))
+    }) {
+        for job in [builder.clone(), builder.by_node()].map(JobBuilder::build) {
+            // A platform starts one process on each node.
+            let Ok(job) = job else { continue };
+            let info = ClusterInfo::from_vars(job.environment(0).unwrap()).unwrap();
+            let Some(per_host) = info.ranks_per_host() else { continue };
+            let hosts = per_host.iter().flat_map(|(host, ranks)| repeat_n(host, *ranks as usize));
+            let all = info.hosts().unwrap();
+            let nodes = (0..).map_while(|rank| Some(&all[job.place(rank)?.node as usize]));
+            assert!(hosts.eq(nodes), "{job:?}: {per_host:?}");
+            known.insert((job.launcher().name(), counts));
+        }
+    }
+    assert!(shapes.iter().all(|counts| known.contains(&("slurm", counts))), "{known:?}");
+    assert!(known.contains(&("skypilot", &shapes[2])), "{known:?}");
+}
 
 #[test]
 fn the_device_is_the_local_ranks_if_all_are_visible_and_0_if_one_is() {

@@ -80,6 +80,9 @@ pub(crate) struct Placement {
     /// All hosts in the order of the nodes' numbers, if the launcher lists them, or else why there
     /// is no list.
     pub hosts: Sourced<Option<Arc<[Host]>>>,
+    /// How many consecutive ranks each of `hosts` has, as groups: a number of ranks, and how many
+    /// nodes in a row have it. `None` if the launcher does not say, or deals the ranks otherwise.
+    pub ranks_per_host: Option<Vec<(u32, u32)>>,
     /// The number of workers that the platform requests on each node, as its variable contains it.
     pub workers: Known<String>,
     /// The job as its scheduler or launcher knows it.
@@ -114,6 +117,7 @@ impl Placement {
             not_master: None,
             master_port: None,
             hosts: Sourced::new(None, NOT_PROVIDED),
+            ranks_per_host: None,
             workers: None,
             job: None,
             findings: Vec::new(),

@@ -171,14 +171,14 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     };
     let here = |text: &str| ranks_here(text).ok_or_else(|| malformed(RANKS_HERE, "0,1,4", text));
     let here = vars.ranks_here.as_deref().map(here).transpose()?;
-    let per_node = match (&vars.ranks_per_node, vars.node_id) {
-        // In such a step, the text follows the sorted hosts, and the node's number does not.
-        _ if vars.components.is_some() => None,
-        (Some(text), Some(node)) => {
-            ranks_of_node(text, node).ok_or_else(|| malformed(RANKS_PER_NODE, "2(x3),1", text))?
-        }
-        _ => None,
-    };
+    // In a step of several components, the text follows the sorted hosts, and the node's number
+    // does not.
+    let ranks_per_node = vars.ranks_per_node.as_ref().filter(|_| vars.components.is_none());
+    let groups =
+        |text: &String| groups(text).ok_or_else(|| malformed(RANKS_PER_NODE, "2(x3),1", text));
+    let ranks_per_node = ranks_per_node.map(groups).transpose()?;
+    let per_node =
+        ranks_per_node.as_ref().zip(vars.node_id).and_then(|(all, node)| ranks_of_node(all, node));
     let local_size = by(RANKS_HERE, here).or(by(RANKS_PER_NODE, per_node));
     let nodes = by(STEP_NODES, vars.step_nodes).or(by(NODES, vars.nodes));
     let may_be_several = nodes.as_ref().is_none_or(|nodes| nodes.value > 1);
@@ -195,6 +195,9 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     }
     if let Some(list) = &vars.nodelist {
         placement = with_hosts(marker, placement, list)?;
+        // Without an option, srun gives each node a block, too.
+        let is_block = vars.distribution.as_deref().is_none_or(|dealt| dealt.starts_with("block"));
+        placement.ranks_per_host = ranks_per_node.filter(|_| is_block);
         if let Some(components) = vars.components {
             placement = with_components(environment, marker, placement, list, components)?;
         }
@@ -257,23 +260,27 @@ fn ranks_here(text: &str) -> Option<u32> {
         .try_fold(0u32, |count, rank| rank.parse::<u32>().ok().and_then(|_| count.checked_add(1)))
 }
 
-/// Returns the number of ranks on the node with this number in `2(x3),1`. `None` if the text has
-/// another form, and `Some(None)` if it lists no such node.
-fn ranks_of_node(text: &str, node: u32) -> Option<Option<u32>> {
-    let mut nodes_before = 0u64;
-    let mut found = None;
-    for group in text.split(',') {
+/// Returns the groups of `2(x3),1`: a number of ranks, and how many nodes have it. `None` if the text
+/// has another form.
+fn groups(text: &str) -> Option<Vec<(u32, u32)>> {
+    let group = |group: &str| {
         let (count, times) = match group.split_once("(x") {
             Some((count, times)) => (count, times.strip_suffix(')')?),
             None => (group, "1"),
         };
-        let count: u32 = count.parse().ok()?;
-        nodes_before += u64::from(times.parse::<u32>().ok()?);
-        if found.is_none() && u64::from(node) < nodes_before {
-            found = Some(count);
-        }
-    }
-    Some(found)
+        Some((count.parse().ok()?, times.parse().ok()?))
+    };
+    text.split(',').map(group).collect()
+}
+
+/// Returns the number of ranks on the node with this number, if there is one.
+fn ranks_of_node(groups: &[(u32, u32)], node: u32) -> Option<u32> {
+    let mut nodes_before = 0u64;
+    let is_after = |&&(_, times): &&(u32, u32)| {
+        nodes_before += u64::from(times);
+        u64::from(node) < nodes_before
+    };
+    groups.iter().find(is_after).map(|&(count, _)| count)
 }
 
 /// Adds the hosts of a step. The first one is rank 0's.
@@ -416,10 +423,10 @@ mod tests {
             ("4", 0, Some(4)),
             ("1(x4294967295),7", 4_294_967_295, Some(7)),
         ] {
-            assert_eq!(ranks_of_node(text, node), Some(expected), "{text} [{node}]");
+            assert_eq!(ranks_of_node(&groups(text).unwrap(), node), expected, "{text} [{node}]");
         }
         for bad in ["", "x", "2(x)", "2(x3", "2(x3),", "-1", "2(3)", "2(x3)1"] {
-            assert_eq!(ranks_of_node(bad, 0), None, "{bad}");
+            assert_eq!(groups(bad), None, "{bad}");
         }
     }
 
