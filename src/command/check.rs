@@ -21,6 +21,7 @@ use crate::command::doctor::{self, port::another};
 use crate::command::open_files::OpenFiles;
 use crate::command::protection::Protection;
 use crate::rendezvous::{self, Gathered, Meeting, Member, Rendezvous};
+use crate::simulate::Job;
 use crate::{ClusterInfo, Environment, Error, ErrorKind, Finding, Port, host_name, printable};
 pub(crate) use mpienv_core::seam::SIMULATED;
 use mpienv_rendezvous::seam::{uses_munge, why_no_munge};
@@ -327,6 +328,18 @@ impl CheckError {
             CheckError::Rendezvous(Mismatch { .. } | Missing { .. } | Lost { .. })
                 | CheckError::Inconsistent { .. }
         )
+    }
+
+    /// Returns the ranks that did not arrive, as rank 0 knows them. `None` if the ranks did not meet
+    /// for another reason, or if they are more than any job has.
+    pub(crate) fn missing(&self) -> Option<Vec<u32>> {
+        let (CheckError::Rendezvous(error) | CheckError::Master { error, .. }) = self else {
+            return None;
+        };
+        let rendezvous::RendezvousError::Missing { missing, .. } = error else { return None };
+        let most = Job::MOST_RANKS as usize;
+        let ranks: Vec<u32> = missing.iter().cloned().flatten().take(most + 1).collect();
+        (ranks.len() <= most).then_some(ranks)
     }
 
     /// Returns what the error means for the exit code.

@@ -329,7 +329,7 @@ fn next(
 fn failure(kind: ReplyKind, text: &[u8]) -> RendezvousError {
     let report = printable(text);
     match kind {
-        ReplyKind::TimedOut => RendezvousError::Missing { report },
+        ReplyKind::TimedOut => RendezvousError::Missing { report, missing: Vec::new() },
         ReplyKind::Lost => RendezvousError::Lost { report },
         ReplyKind::TurnedAway => RendezvousError::TurnedAway { report },
         _ => RendezvousError::Mismatch { report },

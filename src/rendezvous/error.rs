@@ -1,6 +1,7 @@
 //! Why the ranks did not meet.
 
 use std::io;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use super::frame::LONGEST_TEXT;
@@ -158,6 +159,8 @@ pub enum RendezvousError {
     Missing {
         /// Rank 0's explanation, which names the missing ranks.
         report: String,
+        /// The missing ranks, in order. Empty on the other ranks, which have only the text.
+        missing: Vec<RangeInclusive<u32>>,
     },
     /// Ranks were lost before all had arrived. All ranks that arrived get this same text.
     #[error("{report}")]

@@ -127,6 +127,7 @@ impl Problems {
         time_is_up: bool,
     ) -> RendezvousError {
         let (host, port) = master;
+        let missing = if time_is_up { self.missing(size, joined) } else { Vec::new() };
         let parts = [
             self.sizes_differ(size, joined),
             disagreement("MASTER_PORT", &self.ports, port.get().into(), joined, PORTS_REMEDY),
@@ -137,14 +138,17 @@ impl Problems {
                 format!("with rank {rank} ({from}), the ranks brought more than {most} MiB in all; bring smaller blobs")
             }),
             self.were_lost(),
-            time_is_up.then(|| self.missing(size, &host.with_port(port), joined, waited)).flatten(),
+            self.have_not_connected(&missing, size, &host.with_port(port), waited),
             self.have_not_answered(waited),
             self.are_unfinished(waited),
             self.were_rejected(),
         ];
         let report = parts.into_iter().flatten().collect::<Vec<_>>().join("; ");
         match (self.conflicts() + self.outliers(), self.lost.is_empty()) {
-            (0, true) => RendezvousError::Missing { report },
+            (0, true) => {
+                let missing = missing.into_iter().map(|(first, last)| first..=last).collect();
+                RendezvousError::Missing { report, missing }
+            }
             (0, false) => RendezvousError::Lost { report },
             _ => RendezvousError::Mismatch { report },
         }
@@ -178,21 +182,31 @@ impl Problems {
         ))
     }
 
-    fn missing(&self, size: u32, master: &str, joined: &[u32], waited: Duration) -> Option<String> {
+    /// The runs of ranks of which nothing was heard.
+    fn missing(&self, size: u32, joined: &[u32]) -> Vec<(u32, u32)> {
         let others = [&self.sizes, &self.ports];
         let others = others.into_iter().flat_map(Others::values);
         let from = others.chain([&self.lost, &self.unfinished]).flat_map(Ranks::keys);
         let mut heard: Vec<u32> =
             joined.iter().chain(from).chain(self.versions.keys()).copied().collect();
         heard.sort_unstable();
-        let missing = gaps(&heard, size);
+        gaps(&heard, size)
+    }
+
+    fn have_not_connected(
+        &self,
+        missing: &[(u32, u32)],
+        size: u32,
+        master: &str,
+        waited: Duration,
+    ) -> Option<String> {
         let (ranks, have, they) = match missing[..] {
             [] => return None,
             [(first, last)] if first == last => ("rank", "has", "it"),
             _ => ("ranks", "have", "they"),
         };
-        let on = self.hosts_of(&missing).map(|hosts| format!(" ({hosts})")).unwrap_or_default();
-        let (missing, waited) = (list(&missing), seconds(waited));
+        let on = self.hosts_of(missing).map(|hosts| format!(" ({hosts})")).unwrap_or_default();
+        let (missing, waited) = (list(missing), seconds(waited));
         let elsewhere = self.elsewhere.as_ref().map(|why| format!("; {why}")).unwrap_or_default();
         Some(format!(
             "{ranks} {missing} of {size}{on} {have} not connected to {master} within {waited}: not started, failed earlier, or \
@@ -350,7 +364,8 @@ mod tests {
             "ranks 1,3-7 of 9 have not connected to 127.0.0.1:6105 within 60 s: not started, failed earlier, or using a \
              different MASTER_ADDR, MASTER_PORT or MPIENV_PORT_RANGE; look for an error that they printed"
         );
-        assert!(matches!(error, RendezvousError::Missing { .. }));
+        let RendezvousError::Missing { missing, .. } = error else { panic!("{error}") };
+        assert_eq!(missing, [1..=1, 3..=7]);
     }
 
     #[test]

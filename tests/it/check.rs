@@ -131,6 +131,22 @@ fn a_rank_that_does_not_arrive_is_named_by_rank_0_and_no_rank_of_its_node_repeat
 }
 
 #[test]
+fn rank_0_prints_the_missing_ranks_as_json_and_no_other_rank_prints_anything() {
+    let meet = |timeout: u32| {
+        let port = free_port();
+        [0, 1]
+            .map(|index| rank_within(&timeout.to_string(), index, 4, port, &["--json"]))
+            .map(ended)
+    };
+    let [first, second] = in_time(meet, |[(_, object, _), _]| object.contains("ranks 2-3 of 4 "));
+    let (code, stdout, stderr) = first;
+    let object: serde_json::Value = serde_json::from_str(&stdout).unwrap();
+    assert_eq!((code, &object["missing"]), (Some(124), &serde_json::json!([2, 3])));
+    assert_eq!(format!("mpienv: {}\n", object["error"].as_str().unwrap()), stderr);
+    assert_eq!(second, (Some(124), String::new(), String::new()));
+}
+
+#[test]
 fn the_hosts_of_missing_ranks_are_named_where_the_launcher_lists_them() {
     let words =
         "simulate --launcher slurm --nodes 2 --ppn 2 --rank 0 -- mpienv check --timeout 0.2";

@@ -14,6 +14,7 @@ use crate::{ClusterInfo, Environment, Finding, Interface, Severity};
 use clap::{ArgGroup, Args};
 use mpienv_ask::on_interface;
 use mpienv_core::seam::{UNPLACED, counted, ranges};
+use serde_json::json;
 
 use super::place::JointPlaceOptions;
 use super::{Failure, Quiet, examples, lines_of, stream, time, warn};
@@ -83,7 +84,7 @@ pub(super) struct Options {
     /// name the hosts of a pair that is slow or blocked only with each other.
     #[arg(long, value_name = "FILE", requires = "measures")]
     bad_hosts: Option<PathBuf>,
-    /// Print the map and the findings as one JSON object
+    /// Print the map and the findings, or why the ranks did not meet, as one JSON object
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -108,8 +109,17 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     port.iter_mut().for_each(|found| found.severity = Severity::Error);
     let warnings = warn::suspicious(&info, &environment, port);
     let said = quiet.print(&warnings, &environment);
-    let mut map = check::meet(&info, timeout, bind, measures, None)
-        .map_err(|error| failure(&info, error).unless_said(said.into_iter()))?;
+    let mut map = match check::meet(&info, timeout, bind, measures, None) {
+        Ok(map) => map,
+        Err(error) => {
+            let missing = error.missing();
+            let failure = failure(&info, error).unless_said(said.into_iter());
+            if json && info.rank().is_first() {
+                stream::print_json(&json!({ "error": failure.to_string(), "missing": missing }))?;
+            }
+            return Err(failure);
+        }
+    };
     if let Some(map) = map.as_ref().filter(|_| !json) {
         stream::print_styled(&lines_of_map(map, &info, mesh))?;
     }
