@@ -29,6 +29,21 @@ fn the_report_and_the_object_name_the_version_and_the_host() {
 }
 
 #[test]
+fn the_report_has_every_row_of_show() {
+    let names = |verb: &str| -> Vec<String> {
+        let vars = [("RANK", "0"), ("WORLD_SIZE", "1"), ("LOCAL_RANK", "0")];
+        let output = clean("mpienv").arg(verb).envs(vars).output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        let row = |line: &str| line.split_once("  ").map(|(name, _)| name.to_owned());
+        text.lines().take_while(|line| !line.is_empty()).filter_map(row).collect()
+    };
+    let (shown, examined) = (names("show"), names("doctor"));
+    assert!(shown.contains(&"device index".to_owned()), "{shown:?}");
+    let missing: Vec<_> = shown.iter().filter(|name| !examined.contains(name)).collect();
+    assert!(missing.is_empty(), "{missing:?} of {examined:?}");
+}
+
+#[test]
 fn the_command_looks_at_this_very_host() {
     let listener = TcpListener::bind("0.0.0.0:0").unwrap();
     let mut command = clean("mpienv");

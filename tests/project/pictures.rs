@@ -18,8 +18,9 @@ fn lines(picture: &str) -> Vec<String> {
 
 /// A line without the parts that differ between runs and hosts.
 fn steady(line: &str, host: &str) -> String {
-    let of_host =
-        ["mpienv ", "NCCL selects ", "threads "].into_iter().find(|name| line.starts_with(name));
+    let of_host = ["mpienv ", "NCCL selects ", "threads ", "binding "]
+        .into_iter()
+        .find(|name| line.starts_with(name));
     if let Some(name) = of_host {
         return name.to_owned();
     }

@@ -16,6 +16,7 @@ use serde_json::json;
 
 use self::comparison::{Cores, Summary, differences, shared_cores, shared_devices};
 use super::place::JointPlaceOptions;
+use super::show::{Binding, Details};
 use super::threads::{Runs, ThreadShare, ThreadsOption};
 use super::{Failure, check, examples, lines_of, show, stream, time_or_none, version};
 
@@ -64,7 +65,16 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     if timeout.is_zero() {
         findings = findings.into_iter().map(|found| show::as_asked(found, &info)).collect();
     }
-    let host_devices = HostDevices::of(machine.topology.devices(), &environment);
+    let binding = Some(machine.cpus.clone()).filter(|cpus| !cpus.is_empty());
+    let details = Details {
+        info: &info,
+        environment: &environment,
+        own: None,
+        threads,
+        plan,
+        binding: binding.map(|cpus| Binding::new(cpus, &machine.topology)),
+        devices: HostDevices::of(machine.topology.devices(), &environment),
+    };
     if json {
         stream::print_json(&json!({
             "version": version::TEXT,
@@ -72,19 +82,18 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
             "info": info,
             // The interfaces that NCCL_SOCKET_IFNAME allows; null if NCCL chooses them itself.
             "nccl_interfaces": doctor::nccl_interfaces(&info, &machine),
-            "threads": threads.object(&plan),
+            "threads": details.threads.object(&details.plan),
             // What `exec` and `launch` set to the interface; null if nothing.
             "interface": show::interface_object(&info, &environment),
+            // Null if the system does not tell.
+            "binding": details.binding.as_ref().map(Binding::object),
             // The host's devices; null if it has none.
-            "devices": host_devices,
+            "devices": details.devices,
             "findings": findings,
         }))?;
         return verdict(findings.iter().any(|finding| finding.severity > Severity::Note));
     }
-    let more =
-        [nccl_row(&info, &machine), protection::row(&info, munged.as_ref()), threads.row(&plan)];
-    let devices = host_devices.as_ref().map(HostDevices::row);
-    let more: Vec<_> = more.into_iter().chain(devices).chain(show::interface_row(&info)).collect();
+    let more = [vec![nccl_row(&info, &machine)], details.rows(munged.as_ref())].concat();
     let rows = [&show::rows(&info)[..], &more].concat();
     let device = devices::only(&info, &environment, machine.topology.devices());
     let own = Summary::new(&rows, &findings, Cores::new(&machine), device);

@@ -8,7 +8,9 @@ use crate::{ClusterInfo, Environment, Finding, Host, OwnAddr, OwnInterface, host
 use clap::Args;
 use mpienv_ask::seam::would_ask;
 use mpienv_core::seam::{Plan, counted};
-use mpienv_launch::seam::{Cpus, allowed_cpus, count_cores, nodes_of, numa_nodes, topology};
+use mpienv_launch::seam::{
+    Cpus, Topology, allowed_cpus, count_cores, nodes_of, numa_nodes, topology,
+};
 use serde_json::{Value, json};
 
 use super::place::{PlaceOptions, on_known_interface};
@@ -51,10 +53,7 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     let info = on_known_interface(info)?;
     let own = if own_addr { Some(mpienv_ask::own_addr(&info)?) } else { None };
     let host = topology(&environment);
-    let binding = allowed_cpus().ok().map(|cpus| {
-        let cores = host.cores_of(&cpus);
-        (cpus, cores.len(), nodes_of(&cores))
-    });
+    let binding = allowed_cpus().ok().map(|cpus| Binding::new(cpus, &host));
     let devices = HostDevices::of(host.devices(), &environment);
     let plan = threads.plan_with_threads(&info);
     let (info, environment) = (&info, &environment);
@@ -76,7 +75,9 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
         return Ok(stream::print_json(&details.object(&findings)?)?);
     }
     let gap = if findings.is_empty() { "" } else { "\n" };
-    let text = table(info, &details.rows()) + gap + &lines_of(findings);
+    // munged may take its time, and show connects to nothing.
+    let rows = [details.rows(None), details.variables()].concat();
+    let text = table(info, &rows) + gap + &lines_of(findings);
     Ok(stream::print_styled(&text)?)
 }
 
@@ -94,18 +95,44 @@ pub(super) fn as_asked(found: Finding, info: &ClusterInfo) -> Finding {
 }
 
 /// What is shown beside the values of `rows`.
-struct Details<'a> {
-    info: &'a ClusterInfo,
-    environment: &'a Environment,
-    own: Option<OwnAddr>,
-    threads: ThreadShare,
+pub(super) struct Details<'a> {
+    pub info: &'a ClusterInfo,
+    pub environment: &'a Environment,
+    pub own: Option<OwnAddr>,
+    pub threads: ThreadShare,
     /// What `exec` gives a program.
-    plan: Plan,
-    /// The CPUs that this process may use, how many cores they belong to, and the NUMA nodes of
-    /// these. `None` if the system does not tell.
-    binding: Option<(Cpus, usize, Vec<u32>)>,
+    pub plan: Plan,
+    /// `None` if the system does not tell.
+    pub binding: Option<Binding>,
     /// `None` if the host has none.
-    devices: Option<HostDevices>,
+    pub devices: Option<HostDevices>,
+}
+
+/// The CPUs that this process may use, how many cores they belong to, and the NUMA nodes of these.
+pub(super) struct Binding {
+    cpus: Cpus,
+    cores: usize,
+    nodes: Vec<u32>,
+}
+
+impl Binding {
+    pub(super) fn new(cpus: Cpus, host: &Topology) -> Binding {
+        let cores = host.cores_of(&cpus);
+        Binding { cpus, cores: cores.len(), nodes: nodes_of(&cores) }
+    }
+
+    pub(super) fn object(&self) -> Value {
+        let Binding { cpus, cores, nodes } = self;
+        json!({ "cpus": cpus.to_string(), "cores": cores, "numa_nodes": nodes })
+    }
+
+    fn row(&self) -> [String; 3] {
+        // The list may be long, and a long value would push away all sources.
+        let Binding { cpus, cores, nodes } = self;
+        let on =
+            if nodes.is_empty() { String::new() } else { format!(" on {}", numa_nodes(nodes)) };
+        row("binding", counted(*cores, "core"), format!("CPUs {cpus}{on}"))
+    }
 }
 
 impl Details<'_> {
@@ -122,21 +149,17 @@ impl Details<'_> {
             object["own_addr"] = own.address.to_string().into();
             object["own_interface"] = own.interface.clone().into();
         }
-        object["binding"] =
-            self.binding.as_ref().map_or(Value::Null, |(cpus, cores, nodes)| {
-                json!({ "cpus": cpus.to_string(), "cores": cores, "numa_nodes": nodes })
-            });
+        object["binding"] = self.binding.as_ref().map_or(Value::Null, Binding::object);
         object["devices"] = serde_json::to_value(&self.devices)?;
         object["findings"] = serde_json::to_value(findings)?;
         Ok(object)
     }
 
-    /// Returns the rows that `doctor` leaves out of its report.
-    fn rows(&self) -> Vec<[String; 3]> {
+    /// Returns the rows after those of the place. `munged` is what munged answered, if it was asked.
+    pub(super) fn rows(&self, munged: Option<&Result<(), String>>) -> Vec<[String; 3]> {
         let (info, from) = (self.info, self.info.provenance());
         let mut rows = vec![
-            // munged may take its time, and show connects to nothing.
-            protection::row(info, None),
+            protection::row(info, munged),
             self.threads.row(&self.plan),
             row("hosts", or_dash(info.hosts().map(hosts)), &from.hosts),
             row("device index", or_dash(info.device_index()), &from.device_index),
@@ -150,19 +173,24 @@ impl Details<'_> {
             rows.push(row("own address", address, route));
             rows.push(row("own interface", or_dash(interface.as_ref()), route));
         }
-        rows.extend(self.binding.as_ref().map(|(cpus, cores, nodes)| {
-            // The list may be long, and a long value would push away all sources.
-            let on =
-                if nodes.is_empty() { String::new() } else { format!(" on {}", numa_nodes(nodes)) };
-            row("binding", counted(*cores, "core"), format!("CPUs {cpus}{on}"))
-        }));
+        rows.extend(self.binding.as_ref().map(Binding::row));
         rows.extend(self.devices.as_ref().map(HostDevices::row));
-        rows.extend(interface_row(info));
-        let set = info.interface().into_iter().flat_map(|own| variables(own, self.environment));
-        rows.extend(set.map(|(name, value, is_kept)| {
-            row(name, value, if is_kept { "set already, kept" } else { "set" })
-        }));
+        rows.extend(
+            info.interface().map(|own| {
+                row("interface", &own.name, format!("{} ({})", own.source, own.address))
+            }),
+        );
         rows
+    }
+
+    /// Returns the rows of the interface's variables.
+    fn variables(&self) -> Vec<[String; 3]> {
+        let own = self.info.interface().into_iter();
+        let set = own.flat_map(|own| variables(own, self.environment));
+        let row = |(name, value, is_kept)| {
+            row(name, value, if is_kept { "set already, kept" } else { "set" })
+        };
+        set.map(row).collect()
     }
 }
 
@@ -233,12 +261,6 @@ pub(super) fn interface_object(info: &ClusterInfo, environment: &Environment) ->
         "variables": values,
         "kept": own.kept,
     })
-}
-
-/// Returns the row of the interface.
-pub(super) fn interface_row(info: &ClusterInfo) -> Option<[String; 3]> {
-    let own = info.interface()?;
-    Some(row("interface", &own.name, format!("{} ({})", own.source, own.address)))
 }
 
 /// Lists the hosts of a few nodes, or only the first two and the last of many.

@@ -10,7 +10,7 @@ use mpienv_launch::seam::Cpus;
 use serde::{Deserialize, Serialize};
 
 /// Values that belong to a single rank and are therefore not compared.
-const OWN: [&str; 3] = ["rank", "local rank", "node rank"];
+const OWN: [&str; 4] = ["rank", "local rank", "node rank", "device index"];
 
 /// What a rank sends to rank 0.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
