@@ -12,6 +12,7 @@ use socket2::{SockRef, TcpKeepalive};
 use super::handshake::{self, Joined};
 use super::peer::Peer;
 use super::seal::Seal;
+use super::transfer::longest_call;
 use crate::builder::Timeouts;
 use crate::error::{CollectiveError, THIS_PROCESS, UNREADABLE};
 use crate::rendezvous::listen::on_free_port;
@@ -105,7 +106,7 @@ pub(super) fn new_peer(
     // Nagle's algorithm would hold a short message back until the one before it is acknowledged,
     // for up to 40 ms.
     stream.set_nodelay(true)?;
-    notice_cuts(&stream, timeout)?;
+    notice_cuts(&stream, longest_call(timeout))?;
     stream.set_nonblocking(true)?;
     let seal = if is_sealed { Some(Seal::new(&directions)?) } else { None };
     Ok(Peer::new(mio::net::TcpStream::from_std(stream), host, seal))
@@ -212,8 +213,8 @@ impl Contact {
 ///
 /// Keep-alive probes notice this while nothing is sent. They are not sent while data is
 /// unacknowledged, which the system otherwise repeats for about 15 minutes: for that there is the
-/// user timeout. The host of a hung process still acknowledges data until its buffers are full, so
-/// this limit is no shorter than that for a rank.
+/// user timeout. It also ends a connection to a rank that does not read, once the buffers are full:
+/// a rank that waits would look lost. So `timeout` is longer than any call.
 fn notice_cuts(stream: &TcpStream, timeout: Duration) -> io::Result<()> {
     let socket = SockRef::from(stream);
     // In whole seconds, within the system's limits.

@@ -15,6 +15,7 @@ use crate::cancel::Cancel;
 use crate::error::{CollectiveError, OWN_HOST, Result};
 use mpienv_ask::seam::Owner;
 
+pub(super) use self::blame::longest_call;
 pub(crate) use self::waiting::Beside;
 
 /// How long a rank polls before it sleeps, if there are at least as many processors as ranks.

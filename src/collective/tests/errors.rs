@@ -173,6 +173,26 @@ fn ranks_that_wait_for_each_other_in_a_ring_name_their_own_calls_and_what_to_cal
 }
 
 #[test]
+fn ranks_that_block_in_long_sends_time_out_although_they_did_not_begin_at_once() {
+    let long = vec![1.0_f64; 1_000_000];
+    let timeout = longer_than(Duration::from_secs(3), || {
+        over_each(3, |group| {
+            let own = group.rank().index();
+            group.send_receive(&long, (own + 1) % 3, &mut long.clone(), (own + 2) % 3).unwrap();
+        });
+    });
+    for (over, errors) in over_each_within(timeout, 3, |group| {
+        let own = group.rank().index();
+        std::thread::sleep(Duration::from_millis(300) * own);
+        group.send(&long, (own + 1) % 3).unwrap_err()
+    }) {
+        for error in errors {
+            assert_eq!(error.kind().exit_code(), 124, "{over}: {error}");
+        }
+    }
+}
+
+#[test]
 fn what_is_wrong_with_arguments_says_what_is_needed() {
     let texts = threads::run(3, PLENTY, |group| {
         let own = group.rank().index();

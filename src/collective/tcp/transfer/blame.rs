@@ -6,14 +6,24 @@ use super::super::peer::{Fault, Peer, Progress, Reason, Transfer};
 use super::{Culprit, Exchange, Links};
 use crate::error::{CANCELED, CollectiveError, PANICKED, THIS_PROCESS, aborted};
 
-/// After a timeout, how long at least and at most to listen for ranks that gave up too. The silent
-/// one is to blame.
+/// The bounds of [`attribution`]: of the ranks that time out, the silent one is to blame.
 const SHORTEST_ATTRIBUTION: Duration = Duration::from_millis(500);
 const LONGEST_ATTRIBUTION: Duration = Duration::from_secs(5);
 /// How long the peers may take to read why this rank gave up.
 const DELIVERY: Duration = Duration::from_secs(1);
 /// How long a busy machine may take from closing the connections of a process to its end.
 const EXIT: Duration = Duration::from_millis(50);
+
+/// After a timeout, how long to listen for ranks that gave up too. Busy hosts may need a part of the
+/// timeout to report.
+fn attribution(timeout: Duration) -> Duration {
+    (timeout / 2).clamp(SHORTEST_ATTRIBUTION, LONGEST_ATTRIBUTION).min(timeout)
+}
+
+/// How long after a call began a rank that times out in it still needs its connections.
+pub(in super::super) fn longest_call(timeout: Duration) -> Duration {
+    timeout.saturating_add(attribution(timeout) + 2 * DELIVERY)
+}
 
 /// A peer that does not know yet why this rank gives up.
 struct Unaware<'a> {
@@ -47,10 +57,7 @@ impl Links {
         }
         let call = self.current.call;
         let passes = call.is_message();
-        // How long to listen for ranks that gave up too. Busy hosts may need a part of the timeout
-        // to report.
-        let listening = (self.timeout / 2).clamp(SHORTEST_ATTRIBUTION, LONGEST_ATTRIBUTION);
-        let until = Instant::now() + listening.min(self.timeout);
+        let until = Instant::now() + attribution(self.timeout);
         while Instant::now() < until {
             let (mut silent, mut unsent) = (0, 0);
             for (index, peer) in self.peers.iter_mut().enumerate() {
