@@ -32,8 +32,9 @@ mod mpi {
         if required { Err(CollectiveError::NoMpi) } else { Ok(Err("built without MPI")) }
     }
 
+    /// So that [`Group::describe`](crate::Group::describe) says why that library is not used.
     pub(super) fn is_named() -> bool {
-        false
+        mpienv_core::Environment::current().is_set("MPIENV_MPI_LIB")
     }
 }
 

@@ -44,6 +44,7 @@ mod volcano;
 pub(crate) mod sample;
 pub(crate) mod spec;
 pub(crate) mod starter;
+pub(crate) mod synonym;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::str::FromStr;

@@ -30,6 +30,7 @@ pub use crate::export::{Placeholders, TargetFile, TargetVariable, TemplateError}
 pub use crate::hostlist::{Hostlist, HostlistError};
 pub use crate::launcher::spec::{Advice, MpiFamily, Programs, Starts};
 pub use crate::launcher::starter::ancestors_in_job;
+pub use crate::launcher::synonym::meant_launcher;
 pub use crate::plan::{Needs, Options as PlanOptions, Plan, Reader, WordsError};
 pub use crate::value::port::UNPRIVILEGED;
 pub use crate::value::printable::{commands, counted};

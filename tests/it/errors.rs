@@ -154,9 +154,13 @@ fn every_fault_names_launcher_variable_value_reason_and_remedy() {
             "MASTER_PORT=\"65536\": not a port from 1 to 65535; correct MASTER_PORT or unset it".to_owned(),
         ),
         (
-            &[("MPIENV_LAUNCHER", "mpirun")],
+            &[("MPIENV_LAUNCHER", "srun")],
+            "MPIENV_LAUNCHER=\"srun\": unknown launcher; its name is slurm".to_owned(),
+        ),
+        (
+            &[("MPIENV_LAUNCHER", "slrum")],
             format!(
-                "MPIENV_LAUNCHER=\"mpirun\": unknown launcher; unset MPIENV_LAUNCHER or set it to one of {}",
+                "MPIENV_LAUNCHER=\"slrum\": unknown launcher; unset MPIENV_LAUNCHER or set it to one of {}",
                 mpienv::Launcher::ALL.iter().map(|launcher| launcher.name()).collect::<Vec<_>>().join(", ")
             ),
         ),

@@ -6,7 +6,7 @@ use crate::StartError;
 use clap::CommandFactory;
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use mpienv_core::seam::mistakes;
+use mpienv_core::seam::{meant_launcher, mistakes};
 use mpienv_launch::seam::{foreseen, meant};
 
 use super::typed::{self, is_option};
@@ -117,7 +117,7 @@ fn launcher_tip(error: &clap::Error) -> Option<&'static str> {
     if !text(error, ContextKind::InvalidArg)?.starts_with("--launcher") {
         return None;
     }
-    typed::launcher(text(error, ContextKind::InvalidValue)?)
+    meant_launcher(text(error, ContextKind::InvalidValue)?)
 }
 
 /// Returns the line to type in place of one whose program cannot be started.

@@ -1,6 +1,5 @@
-//! What people type for launchers, and what is meant: the names of `--launcher`, the programs that
-//! start ranks, and their options. A launcher as the command is rejected, because its ranks would
-//! get one rank's variables.
+//! What people type for launchers, and what is meant: the programs that start ranks, and their
+//! options. A launcher as the command is rejected, because its ranks would get one rank's variables.
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -11,38 +10,8 @@ use mpienv_core::seam::Programs;
 
 use super::{Failure, program};
 
-/// What users call launchers, and the names to use. Here and below, words of a list have blanks
+/// The options of launchers for the number of processes. Here and below, words of a list have blanks
 /// between them.
-const LAUNCHERS: &[(&str, &str)] = &[
-    (
-        "pbs torque openpbs pbs-pro pbspro qsub",
-        "PBS starts the ranks with an MPI: choose open-mpi, hydra (MPICH, Intel MPI) or pals (Cray)",
-    ),
-    (
-        "sge uge grid-engine gridengine",
-        "Grid Engine starts the ranks with an MPI: choose open-mpi or hydra (MPICH, Intel MPI)",
-    ),
-    ("lsf bsub", "LSF starts the ranks with jsrun or an MPI: choose jsm, open-mpi or hydra"),
-    (
-        "mpi mpirun mpiexec",
-        "choose the MPI: open-mpi, hydra (MPICH, Intel MPI), mvapich or pals (Cray)",
-    ),
-    ("openmpi ompi", "its name is open-mpi"),
-    (
-        "azureml azure",
-        "AzureML starts the ranks with mpirun (`type: mpi`): choose open-mpi; or sets RANK and WORLD_SIZE (`type: pytorch`): \
-         choose user",
-    ),
-    ("mpich intel-mpi intelmpi impi", "its name is hydra"),
-    ("srun sbatch", "its name is slurm"),
-    ("jsrun", "its name is jsm"),
-    ("aprun cray", "its name is pals"),
-    ("torch pytorch torchelastic", "its name is torchrun"),
-    ("k8s", "its name is kubernetes"),
-    ("none", "its name is alone"),
-];
-
-/// The options of launchers for the number of processes.
 const COUNTS: &str = "-n -np --np --nproc --nprocs --ntasks --ranks --workers --num-workers \
                       --num-processes --num_processes";
 
@@ -131,12 +100,6 @@ fn inner() -> impl Iterator<Item = Inner> {
         knows: None,
     });
     of_jobs.chain(OF_A_NODE.iter().copied())
-}
-
-/// Returns which launcher is meant by the name of a batch system or of a launcher's program.
-pub(super) fn launcher(name: &str) -> Option<&'static str> {
-    let name = name.to_ascii_lowercase().replace(['_', ' '], "-");
-    LAUNCHERS.iter().find(|(names, _)| has(names, &name)).map(|(_, meant)| *meant)
 }
 
 /// Returns what is said of another launcher's option.

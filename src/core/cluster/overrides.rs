@@ -10,6 +10,7 @@ use crate::cluster::nccl::NcclIfname;
 use crate::environment::Environment;
 use crate::error::{Error, Reason};
 use crate::launcher::Launcher;
+use crate::launcher::synonym::meant_launcher;
 use crate::value::host::Host;
 use crate::value::port::{Port, PortError, PortRange};
 use crate::value::rank::Rank;
@@ -182,8 +183,13 @@ fn or_else<T: Clone>(
 
 fn known_launcher(name: &str) -> Result<Launcher, Error> {
     name.parse().map_err(|_| {
-        let names: Vec<_> = Launcher::ALL.iter().map(|launcher| launcher.name()).collect();
-        let remedy = format!("unset {LAUNCHER} or set it to one of {}", names.join(", "));
+        let remedy = meant_launcher(name).map_or_else(
+            || {
+                let names: Vec<_> = Launcher::ALL.iter().map(|launcher| launcher.name()).collect();
+                format!("unset {LAUNCHER} or set it to one of {}", names.join(", "))
+            },
+            str::to_owned,
+        );
         Error::new(Reason::UnknownLauncher, remedy).of(LAUNCHER).found(name)
     })
 }
