@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::time::Instant;
 
 use serde_json::Value;
@@ -257,6 +257,31 @@ fn a_rank_whose_core_others_use_is_named() {
         let [(code, what)] = &found[..] else { panic!("run {run}: {found:?}: {map}") };
         assert!(code == "compute-slow" && what.starts_with("rank 2 on "), "run {run}: {map}");
     }
+}
+
+#[test]
+fn rank_0_prints_its_map_and_the_error_if_a_rank_is_lost_while_hosts_are_measured() {
+    let Some(hosts) = Hosts::up("mesh-lost", 4, &[]) else { return };
+    // A rank listens at its own ports, not sshd's, once it has met the others.
+    let lose = r#"listens() { awk '$4 == "0A" && $2 !~ /:0016$/ { found = 1 } END { exit !found }' \
+            /proc/net/tcp /proc/net/tcp6; }
+        for try in $(seq 1000); do ! listens || break; sleep 0.01; done
+        pkill -KILL -x mpienv || true"#;
+    let run = || {
+        let ranks = ranks(&hosts, &["--mesh"], None);
+        on(&hosts, HOSTS[1], lose);
+        ranks.into_iter().map(|rank| rank.wait_with_output().unwrap()).collect()
+    };
+    // A busy machine may end it only after the others are through.
+    let is_lost = |ends: &Vec<Output>| !ends[1].status.success();
+    let ends = (0..9).map(|_| run()).find(is_lost).unwrap_or_else(run);
+    let said = String::from_utf8_lossy(&ends[0].stderr);
+    assert_eq!(ends[0].status.code(), Some(3), "{said}");
+    let map: Value = serde_json::from_slice(&ends[0].stdout).unwrap();
+    assert_eq!(map["ranks"].as_array().unwrap().len(), HOSTS.len());
+    let error = map["error"].as_str().unwrap();
+    assert!(error.contains("rank 1") && error.contains("lost"), "{error}");
+    assert!(said.ends_with(&format!("mpienv: {error}\n")), "{said}");
 }
 
 #[test]

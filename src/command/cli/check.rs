@@ -124,14 +124,26 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
         stream::print_styled(&lines_of_map(map, &info, mesh))?;
     }
     let fits = map.as_ref().is_none_or(|map| map.errors().next().is_none());
-    if fits && (mesh || compute) {
-        check::measure(&info, timeout, bind, measures, map.as_mut())?;
+    let measure = || -> Result<(), Failure> {
+        if fits && (mesh || compute) {
+            check::measure(&info, timeout, bind, measures, map.as_mut())?;
+        }
+        if let Some((most, test)) = gpu.zip(test_gpus).filter(|_| fits) {
+            let tested = test(&info, timeout, most)?;
+            map.iter_mut().for_each(|map| map.gpu = Some(tested.clone()));
+        }
+        Ok(())
+    };
+    let ended = measure();
+    let Some(mut map) = map else { return ended };
+    if let Err(failure) = ended {
+        if json {
+            let mut report = json!(map);
+            report["error"] = json!(failure.to_string());
+            stream::print_json(&report)?;
+        }
+        return Err(failure);
     }
-    if let Some((most, test)) = gpu.zip(test_gpus).filter(|_| fits) {
-        let tested = test(&info, timeout, most)?;
-        map.iter_mut().for_each(|map| map.gpu = Some(tested.clone()));
-    }
-    let Some(mut map) = map else { return Ok(()) };
     map.findings.extend(warnings.into_iter().filter(|_| is_alone));
     if let Some(file) = options.bad_hosts.filter(|_| fits) {
         let list = map.bad_hosts().join(",");
