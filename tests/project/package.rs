@@ -34,7 +34,7 @@ fn the_package_has_what_users_need_and_nothing_heavy() {
         assert!(files.iter().any(|found| found == file), "{file} is missing");
     }
     // Only a checkout has a commit, and no program that depends on mpienv compiles a script first.
-    assert!(!files.iter().any(|file| file == "build.rs"), "{files:?}");
+    assert!(!files.iter().any(|file| file == "src/build.rs"), "{files:?}");
     for other in [
         "examples/sharding/",
         "examples/trainer/",
@@ -75,13 +75,16 @@ fn each_crate_of_the_library_is_a_package_of_its_own() {
 fn the_commit_of_the_version_depends_on_every_crate_that_the_command_is_compiled_from() {
     let top = Path::new(env!("CARGO_MANIFEST_DIR"));
     let read = |file: &str| std::fs::read_to_string(top.join(file)).unwrap();
-    let (manifest, script) = (read("Cargo.toml"), read("build.rs"));
+    let (manifest, script) = (read("Cargo.toml"), read("src/build.rs"));
     let (_, package) = manifest.split_once("\n[dependencies]\n").unwrap();
     let (dependencies, _) = package.split_once("\n[").unwrap();
     let own = dependencies.lines().filter_map(|line| line.strip_prefix("mpienv-"));
     let own: Vec<_> = own.map(|line| line.split(['.', ' ']).next().unwrap()).collect();
     assert!(own.len() > 5, "{own:?}");
     for part in own {
-        assert!(script.contains(&format!("\"src/{part}\",")), "build.rs does not list src/{part}");
+        assert!(
+            script.contains(&format!("\"src/{part}\",")),
+            "src/build.rs does not list src/{part}"
+        );
     }
 }

@@ -30,7 +30,7 @@ const SOURCES: [&str; 14] = [
 ];
 
 fn main() -> Result<(), VarError> {
-    println!("cargo::rerun-if-changed=build.rs");
+    println!("cargo::rerun-if-changed=src/build.rs");
     // At a fixed address, the loader has no addresses to correct in the command's tables: 28,000
     // of them, on 65 pages, which takes a tenth of the time of an `export`.
     if env::var("CARGO_CFG_TARGET_OS")? == "linux" && env::var("CARGO_CFG_TARGET_ENV")? == "gnu" {
