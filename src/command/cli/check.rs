@@ -14,7 +14,7 @@ use crate::{ClusterInfo, Environment, Finding, Interface, Severity};
 use clap::{ArgGroup, Args};
 use mpienv_ask::on_interface;
 use mpienv_core::seam::{UNPLACED, counted, ranges};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::place::JointPlaceOptions;
 use super::{Failure, Quiet, examples, lines_of, stream, time, warn};
@@ -112,38 +112,22 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     let mut map = match check::meet(&info, timeout, bind, measures, None) {
         Ok(map) => map,
         Err(error) => {
-            let missing = error.missing();
+            let report = info.rank().is_first().then(|| json!({ "missing": error.missing() }));
             let failure = failure(&info, error).unless_said(said.into_iter());
-            if json && info.rank().is_first() {
-                stream::print_json(&json!({ "error": failure.to_string(), "missing": missing }))?;
-            }
-            return Err(failure);
+            return Err(print_failure(report.filter(|_| json), failure));
         }
     };
     if let Some(map) = map.as_ref().filter(|_| !json) {
         stream::print_styled(&lines_of_map(map, &info, mesh))?;
     }
     let fits = map.as_ref().is_none_or(|map| map.errors().next().is_none());
-    let measure = || -> Result<(), Failure> {
-        if fits && (mesh || compute) {
-            check::measure(&info, timeout, bind, measures, map.as_mut())?;
+    if fits {
+        let test_gpus = gpu.zip(test_gpus);
+        if let Err(failure) = measure(&info, timeout, bind, measures, test_gpus, &mut map) {
+            return Err(print_failure(map.filter(|_| json).map(|map| json!(map)), failure));
         }
-        if let Some((most, test)) = gpu.zip(test_gpus).filter(|_| fits) {
-            let tested = test(&info, timeout, most)?;
-            map.iter_mut().for_each(|map| map.gpu = Some(tested.clone()));
-        }
-        Ok(())
-    };
-    let ended = measure();
-    let Some(mut map) = map else { return ended };
-    if let Err(failure) = ended {
-        if json {
-            let mut report = json!(map);
-            report["error"] = json!(failure.to_string());
-            stream::print_json(&report)?;
-        }
-        return Err(failure);
     }
+    let Some(mut map) = map else { return Ok(()) };
     map.findings.extend(warnings.into_iter().filter(|_| is_alone));
     if let Some(file) = options.bad_hosts.filter(|_| fits) {
         let list = map.bad_hosts().join(",");
@@ -163,6 +147,33 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
         None if map.errors().next().is_some() => Err(Failure::Findings("check")),
         None => Ok(()),
     }
+}
+
+/// Measures what the ranks agreed on, and adds the results to the map that rank 0 has.
+fn measure(
+    info: &ClusterInfo,
+    timeout: Duration,
+    bind: Option<IpAddr>,
+    measures: Measures,
+    test_gpus: Option<(u64, GpuTest)>,
+    map: &mut Option<JobMap>,
+) -> Result<(), Failure> {
+    if measures.mesh.is_some() || measures.compute {
+        check::measure(info, timeout, bind, measures, map.as_mut())?;
+    }
+    if let Some((most, test)) = test_gpus {
+        let tested = test(info, timeout, most)?;
+        map.iter_mut().for_each(|map| map.gpu = Some(tested.clone()));
+    }
+    Ok(())
+}
+
+/// Prints what rank 0 knows as an object that names the error, and returns the failure of this
+/// process.
+fn print_failure(report: Option<Value>, failure: Failure) -> Failure {
+    let Some(mut report) = report else { return failure };
+    report["error"] = json!(failure.to_string());
+    stream::print_json(&report).err().map_or(failure, Failure::from)
 }
 
 /// Returns an error if this process's meeting would not show that the job's ranks can meet.

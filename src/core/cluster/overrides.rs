@@ -183,13 +183,9 @@ fn or_else<T: Clone>(
 
 fn known_launcher(name: &str) -> Result<Launcher, Error> {
     name.parse().map_err(|_| {
-        let remedy = meant_launcher(name).map_or_else(
-            || {
-                let names: Vec<_> = Launcher::ALL.iter().map(|launcher| launcher.name()).collect();
-                format!("unset {LAUNCHER} or set it to one of {}", names.join(", "))
-            },
-            str::to_owned,
-        );
+        let names: Vec<_> = Launcher::ALL.iter().map(|launcher| launcher.name()).collect();
+        let any = || format!("unset {LAUNCHER} or set it to one of {}", names.join(", "));
+        let remedy = meant_launcher(name).map_or_else(any, str::to_owned);
         Error::new(Reason::UnknownLauncher, remedy).of(LAUNCHER).found(name)
     })
 }
