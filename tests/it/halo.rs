@@ -22,7 +22,7 @@ const SAYS_CODE: &str = r#""$0" "$@"; code=$?; echo "code $code"; exit $code"#;
 fn over_mpi(ranks: u32, mistake: &str, wanted: &str, check: impl Fn(&Output)) {
     for launcher in mpi::of_system() {
         let run = |timeout: u32| {
-            let _guard = mpi::one_job();
+            let _guard = mpi::one_of_two_jobs();
             let mut command: Command = mpi::command(launcher.as_ref());
             command.args(["-n", &ranks.to_string(), "sh", "-c", SAYS_CODE]);
             command.arg(example("collective_halo"));

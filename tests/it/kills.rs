@@ -224,7 +224,7 @@ enum Named {
 /// Kills one rank, and returns what the others print before the launcher ends them.
 fn kill_one_over_mpi(launcher: &str, options: &[&str], turn: u32) -> Named {
     const RANKS: u32 = 3;
-    let guard = mpi::one_job();
+    let guard = mpi::one_of_two_jobs();
     let mut command = mpi::command(launcher.as_ref());
     command.args(options).args(["-n", &RANKS.to_string()]).arg(example("collective_rank"));
     command.args(["7850", TIMEOUT, "mpi"]).stdout(Stdio::piped()).stderr(Stdio::piped());

@@ -3,9 +3,12 @@
 //! The program is an example of this package: `cargo test` builds it, `cargo test --test it` does
 //! not.
 
+use std::iter;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard};
+use std::thread;
 use std::time::Instant;
 
 use crate::support::clock::SLACK;
@@ -42,11 +45,13 @@ pub(crate) fn of_system() -> impl Iterator<Item = &'static str> {
     ["mpirun", "mpiexec.hydra"].into_iter().filter(|name| is_there(name))
 }
 
-/// Lets one job run at a time: ranks spin while they wait, so concurrent jobs would compete for
-/// processor time.
-pub(crate) fn one_job() -> MutexGuard<'static, ()> {
-    static ONE_JOB: Mutex<()> = Mutex::new(());
-    ONE_JOB.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+/// Lets two jobs run at a time: ranks spin while they wait, so more would compete for processor
+/// time, but launchers take seconds to start and end a job, in which no rank runs.
+pub(crate) fn one_of_two_jobs() -> MutexGuard<'static, ()> {
+    static JOBS: [Mutex<()>; 2] = [const { Mutex::new(()) }; 2];
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    let turn = NEXT.fetch_add(1, Ordering::Relaxed) % JOBS.len();
+    JOBS[turn].lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
 /// A launcher that may start more ranks than there are cores, also as root.
@@ -79,6 +84,20 @@ impl Mpi {
         self.run_program(ranks, &example(name), words)
     }
 
+    /// Runs several jobs of an example at once, which mostly wait.
+    fn run_at_once(&self, ranks: u32, name: &str, jobs: &[Vec<String>]) -> Vec<Output> {
+        let _guard = one_of_two_jobs();
+        thread::scope(|scope| {
+            let start = |words| {
+                let mut command = self.command(ranks, &example(name));
+                command.args(words);
+                scope.spawn(move || super::asking::run(&mut command))
+            };
+            let started: Vec<_> = jobs.iter().map(start).collect();
+            started.into_iter().map(|job| job.join().unwrap()).collect()
+        })
+    }
+
     /// Starts this many ranks of a program, and waits for them.
     fn run_program(&self, ranks: u32, program: &Path, words: &[&str]) -> Output {
         self.run_with(&[], ranks, program, words)
@@ -92,15 +111,23 @@ impl Mpi {
         program: &Path,
         words: &[&str],
     ) -> Output {
-        let _guard = one_job();
+        let _guard = one_of_two_jobs();
+        super::asking::run(self.command(ranks, program).args(words).envs(vars.iter().copied()))
+    }
+
+    /// The launcher of this many ranks of a program.
+    fn command(&self, ranks: u32, program: &Path) -> Command {
         let mut command = command(&self.launcher);
         if let Some(library) = &self.library {
             command.env("MPIENV_MPI_LIB", library);
         }
-        command.envs(vars.iter().copied());
-        command.args(["-n", &ranks.to_string()]).arg(program).args(words);
-        super::asking::run(&mut command)
+        command.args(["-n", &ranks.to_string()]).arg(program);
+        command
     }
+}
+
+fn words<const N: usize>(words: [&str; N]) -> Vec<String> {
+    words.map(str::to_owned).to_vec()
 }
 
 /// What a job has written.
@@ -337,10 +364,12 @@ fn a_rank_that_aborts_ends_all_ranks_with_its_code_after_its_reason() {
 #[test]
 fn a_lost_rank_ends_the_others_only_once_they_make_their_next_call() {
     for mpi in all() {
-        for then in ["barrier", "drop"] {
-            let folder = tempfile::tempdir().unwrap();
-            let words = ["lost", then, folder.path().to_str().unwrap()];
-            let output = mpi.run(3, "collective_leave", &words);
+        let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+        let cases = ["barrier", "drop"];
+        let jobs = iter::zip(cases, &folders)
+            .map(|(then, folder)| words(["lost", then, folder.path().to_str().unwrap()]));
+        let jobs: Vec<_> = jobs.collect();
+        for (then, output) in iter::zip(cases, mpi.run_at_once(3, "collective_leave", &jobs)) {
             let (out, err) = texts(&output);
             let count = |text: &str| out.lines().filter(|line| line.starts_with(text)).count();
             let goes_on = out.lines().filter(|line| line.ends_with(" goes on")).count();
@@ -356,9 +385,9 @@ fn a_lost_rank_ends_the_others_only_once_they_make_their_next_call() {
 #[test]
 fn a_rank_that_drops_its_group_early_is_named_by_those_who_wait_for_it() {
     for mpi in all() {
-        for left in 0..3 {
-            let output = mpi.run(3, "collective_leave", &["early", &left.to_string()]);
-            let (out, err) = texts(&output);
+        let jobs = ["0", "1", "2"].map(|left| words(["early", left]));
+        for (left, output) in mpi.run_at_once(3, "collective_leave", &jobs).iter().enumerate() {
+            let (out, err) = texts(output);
             let what = format!("{mpi:?}, rank {left}: {out}\n{err}");
             assert!(!output.status.success(), "{what}");
             let text = format!("rank {left} called close or dropped its group, rank ");
