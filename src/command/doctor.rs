@@ -19,7 +19,7 @@ use std::time::Duration;
 use crate::command::check::SIMULATED;
 use crate::{ClusterInfo, Environment, Finding, Host, LaunchStyle, Launcher, Severity, host_name};
 use mpienv_ask::seam::{interfaces, is_bridge, is_link_local};
-use mpienv_core::seam::ASKED;
+use mpienv_core::seam::{ASKED, POD};
 
 /// Returns what is wrong or suspicious in this process's place, its environment and its host.
 ///
@@ -223,8 +223,13 @@ pub(crate) fn loopback_of_several_nodes(
     environment: &Environment,
 ) -> Option<Finding> {
     let host = info.master_addr().ok().filter(|host| host.is_loopback())?;
-    let is_from_launcher = ![Launcher::User, Launcher::Alone].contains(&info.launcher());
-    if !is_from_launcher || is_on_one_node(info) != Some(false) || environment.is_set(SIMULATED) {
+    // By hand, several nodes may be tried on one machine, but each pod is a machine of its own.
+    let is_known = match info.launcher() {
+        Launcher::Alone => false,
+        Launcher::User => environment.is_set(POD),
+        _ => true,
+    };
+    if !is_known || is_on_one_node(info) != Some(false) || environment.is_set(SIMULATED) {
         return None;
     }
     let address = host.address().unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));

@@ -278,9 +278,15 @@ impl Error {
     /// Returns the error for a variable that users or platforms set, with a value that cannot be
     /// used.
     pub(crate) fn of_setting(reason: impl Into<Reason>, variable: &str, value: &str) -> Error {
-        Error::new(reason, format!("correct {variable} or unset it"))
-            .of(variable.to_owned())
-            .found(value)
+        let reason = reason.into();
+        let remedy = match reason {
+            Reason::NotAPort if value.starts_with("tcp://") => format!(
+                "Kubernetes sets {variable} in all pods if a Service has the name before its _PORT: set `enableServiceLinks: false` \
+                 in the pods' template, or unset {variable}"
+            ),
+            _ => format!("correct {variable} or unset it"),
+        };
+        Error::new(reason, remedy).of(variable.to_owned()).found(value)
     }
 
     /// Returns the error for a variable that users or platforms set and that cannot be read.

@@ -28,6 +28,7 @@ pub use crate::error::{ENVIRONMENT, RANKS, READER_GONE, TIMED_OUT, USAGE, signal
 pub use crate::export::syntax::posix_quoted as shell_quoted;
 pub use crate::export::{Placeholders, TargetFile, TargetVariable, TemplateError};
 pub use crate::hostlist::{Hostlist, HostlistError};
+pub use crate::launcher::kubernetes::SERVICE as POD;
 pub use crate::launcher::spec::{Advice, MpiFamily, Programs, Starts};
 pub use crate::launcher::starter::ancestors_in_job;
 pub use crate::launcher::synonym::meant_launcher;

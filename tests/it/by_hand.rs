@@ -139,6 +139,16 @@ fn the_option_for_azuremls_pytorch_jobs_comes_before_other_cures() {
 }
 
 #[test]
+fn launch_says_first_that_a_rank_and_a_world_size_may_be_left_from_another_job() {
+    let (code, _, err) =
+        run(&[("RANK", "3"), ("WORLD_SIZE", "8")], "launch --nproc-per-node 2 -- true");
+    let cause = "the job's only process on its node: RANK=\"3\" and WORLD_SIZE=\"8\" are set, and LOCAL_WORLD_SIZE is not; \
+                 unset RANK and WORLD_SIZE if they are left from another job; or start one process on each node: ";
+    assert!(code == Some(1) && err.contains(cause), "{err}");
+    assert!(err.contains("or pass --launcher alone, or --one-per-node if no other"), "{err}");
+}
+
+#[test]
 fn what_contradicts_an_option_is_named() {
     let text = |vars: Pairs, line: &str| {
         let (code, _, err) = run(vars, line);

@@ -154,6 +154,12 @@ fn every_fault_names_launcher_variable_value_reason_and_remedy() {
             "MASTER_PORT=\"65536\": not a port from 1 to 65535; correct MASTER_PORT or unset it".to_owned(),
         ),
         (
+            &[("MASTER_PORT", "tcp://10.0.0.5:29500")],
+            "MASTER_PORT=\"tcp://10.0.0.5:29500\": not a port from 1 to 65535; Kubernetes sets MASTER_PORT in all pods if a \
+             Service has the name before its _PORT: set `enableServiceLinks: false` in the pods' template, or unset MASTER_PORT"
+                .to_owned(),
+        ),
+        (
             &[("MPIENV_LAUNCHER", "srun")],
             "MPIENV_LAUNCHER=\"srun\": unknown launcher; its name is slurm".to_owned(),
         ),

@@ -113,6 +113,15 @@ fn several_nodes_without_the_number_of_this_one_are_an_error_outside_of_batch_sc
             );
         }
     }
+    // The pods of an elastic PyTorchJob have no numbers.
+    for nodes in ["2", "2:3"] {
+        let error = error(&[pod, &[("PET_NNODES", nodes), ("PET_RDZV_BACKEND", "c10d")]].concat());
+        let expected = format!(
+            "PET_NNODES=\"{nodes}\": PET_NODE_RANK is not set, so the number of this node is not known; in the pods of an \
+             elastic PyTorchJob start torchrun without mpienv, or as `torchrun --no-python mpienv exec -- CMD`; "
+        );
+        assert!(error.starts_with(&expected), "{error}");
+    }
     for nodes in ["1", "1:1", "0", ""] {
         let info = read(&[pod, &[("NNODES", nodes)]].concat()).unwrap();
         assert_eq!((info.world_size(), info.findings()), (1, &[][..]), "{nodes}");

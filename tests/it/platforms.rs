@@ -136,6 +136,43 @@ fn kubeflow_trainer_of_jax() {
     assert_eq!(read(&vars[..4]).unwrap().local_rank(), None);
 }
 
+/// Node 1 of two in a PyTorchJob of version 1.7 or newer, with two workers on each.
+const PYTORCHJOB: Pairs = &[
+    ("KUBERNETES_SERVICE_HOST", "10.96.0.1"),
+    ("MASTER_ADDR", "master-0"),
+    ("MASTER_PORT", "23456"),
+    ("RANK", "1"),
+    ("WORLD_SIZE", "4"),
+    ("PET_NODE_RANK", "1"),
+    ("PET_NPROC_PER_NODE", "2"),
+];
+
+#[test]
+fn a_pytorchjob_counts_its_workers_in_world_size_and_its_pods_in_rank() {
+    // An elastic job has a range of numbers of pods.
+    for nodes in [&[("PET_NNODES", "2")][..], &[("PET_NNODES", "1:3")], &[]] {
+        let vars = [PYTORCHJOB, nodes].concat();
+        assert_eq!(node(&vars), (Launcher::User, 1, 2, "master-0".into()), "{nodes:?}");
+        let info = read(&vars).unwrap();
+        assert_eq!(info.workers_per_node(), Some(2));
+        assert_eq!(info.workers(2).unwrap()[1].rank(), Rank::new(3, 4).unwrap());
+    }
+    // A number of workers that is no number, and a script's own RANK and WORLD_SIZE.
+    for (workers, nodes) in [("auto", "4"), ("gpu", "4"), ("2", "4"), ("1", "4")] {
+        let vars = [("PET_NPROC_PER_NODE", workers), ("PET_NNODES", nodes)];
+        assert_eq!(read(&[PYTORCHJOB, &vars].concat()).unwrap().node_count(), Some(4), "{vars:?}");
+    }
+    for (nodes, why) in [
+        ("3", "it is not the product of PET_NNODES=\"3\" and PET_NPROC_PER_NODE=\"2\"; "),
+        ("1:3", "it is not a multiple of PET_NPROC_PER_NODE=\"3\"; "),
+    ] {
+        let workers = [("PET_NPROC_PER_NODE", "3"), ("PET_NNODES", nodes)];
+        let vars = [PYTORCHJOB, if nodes == "3" { &workers[1..] } else { &workers }].concat();
+        let error = error(&vars);
+        assert!(error.starts_with(&format!("WORLD_SIZE=\"4\": {why}")), "{error}");
+    }
+}
+
 #[test]
 fn kubeflow_pytorchjob_volcanos_pytorch_plugin_vertex_and_pai() {
     let vars: Pairs = &[
@@ -270,9 +307,16 @@ fn an_indexed_job() {
     let error = error(&vars[..1]);
     assert!(
         error.contains("JOB_COMPLETION_INDEX=\"1\"")
-            && error.contains("WORLD_SIZE to the number of pods"),
+            && error.contains("set NNODES to the number of pods"),
         "{error}"
     );
+    // In a JobSet of several jobs, the number that the user sets is the pod's.
+    let own: Pairs = &[("NODE_RANK", "3"), ("NNODES", "4")];
+    let of_jobs = [&[vars[0], vars[2]], own].concat();
+    assert_eq!(node(&of_jobs), (Launcher::User, 3, 4, "job-0.svc".into()));
+    let same: Pairs = &[("NODE_RANK", "1"), ("NNODES", "4")];
+    let in_one_job = [&[vars[0], vars[2]], same].concat();
+    assert_eq!(node(&in_one_job), (Launcher::Kubernetes, 1, 4, "job-0.svc".into()));
     let asked = read(&[vars[0], ("MPIENV_LAUNCHER", "alone")]).unwrap();
     assert_eq!((asked.launcher(), asked.findings()), (Launcher::Alone, &[][..]));
 }

@@ -61,7 +61,12 @@ const MOST_MISTAKES: usize = 2;
 
 /// Reports variables with mpienv's prefix that mpienv does not read.
 pub(crate) fn misspelled(environment: &Environment) -> impl Iterator<Item = Finding> {
-    environment.names().filter(|name| name.starts_with(PREFIX) && !is_known(name)).map(|name| {
+    // A Service of Kubernetes with this name sets MPIENV_SERVICE_PORT, MPIENV_PORT_80_TCP and others.
+    let is_service = environment.is_set("MPIENV_SERVICE_HOST");
+    let is_of_service =
+        |name: &str| name.starts_with("MPIENV_SERVICE_") || name.starts_with("MPIENV_PORT");
+    let names = environment.names().filter(|name| name.starts_with(PREFIX) && !is_known(name));
+    names.filter(move |name| !(is_service && is_of_service(name))).map(|name| {
         let meant = own().min_by_key(|own| (mistakes(own, name), Reverse(own.len())));
         unknown_variable(name, meant.filter(|meant| mistakes(meant, name) <= MOST_MISTAKES))
     })
@@ -150,6 +155,19 @@ mod tests {
             let expected = meant.map(|meant| format!("{name} is not a variable of mpienv{meant}"));
             assert_eq!(found, expected.into_iter().collect::<Vec<_>>(), "{name}");
         }
+    }
+
+    #[test]
+    fn the_variables_of_a_service_of_kubernetes_are_no_mistakes() {
+        let of_service =
+            ["SERVICE_HOST", "SERVICE_PORT", "PORT", "PORT_80_TCP", "PORT_80_TCP_ADDR"];
+        let names = of_service.map(|name| format!("MPIENV_{name}"));
+        let vars = names.iter().map(|name| (name.as_str(), "10.0.0.5"));
+        let misspelled =
+            |vars: Vec<(&str, &str)>| misspelled(&Environment::from_vars(vars)).count();
+        assert_eq!(misspelled(vars.clone().collect()), 0);
+        assert_eq!(misspelled(vars.clone().chain([("MPIENV_TOKN", "1")]).collect()), 1);
+        assert_eq!(misspelled(vars.skip(1).collect()), 4);
     }
 
     #[test]

@@ -122,16 +122,26 @@ impl ClusterInfo {
         if matches!(self.launch_style(), LaunchStyle::Alone | LaunchStyle::PerNode) {
             return Ok(());
         }
+        let (rank, ranks) = (self.rank().index(), self.world_size());
+        let by_hand = self.launcher() == Launcher::User && self.placement.rank.source == "RANK";
+        let is_stale = by_hand && self.local_rank().or(self.local_world_size()).is_none();
+        let stale = if is_stale {
+            "unset RANK and WORLD_SIZE if they are left from another job; or "
+        } else {
+            ""
+        };
         let what = match (self.local_world_size(), self.node_count()) {
+            (None, _) if is_stale => format!(
+                "RANK=\"{rank}\" and WORLD_SIZE=\"{ranks}\" are set, and LOCAL_WORLD_SIZE is not"
+            ),
             (None, _) => NO_LOCAL_SIZE.to_owned(),
             (Some(1), Some(nodes)) => {
-                let ranks = self.world_size();
                 format!("it is alone on its node, but the job has {ranks} ranks on {nodes} nodes")
             }
             (Some(size), _) => format!("{size} ranks of the job are on its node"),
         };
         let remedy = format!(
-            "start one process on each node: {}; to start an independent job, set \
+            "{stale}start one process on each node: {}; to start an independent job, set \
              {LAUNCHER}=alone",
             self.launcher().spec().advice.one_per_node
         );

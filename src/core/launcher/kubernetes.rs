@@ -3,11 +3,12 @@
 //!
 //! Each pod counts as a node. Kubeflow's PyTorchJob v1 sets `RANK` and `WORLD_SIZE`: see
 //! [`user`](crate::launcher::user). An indexed job names no host: set `MASTER_ADDR` to
-//! `JOB-0.SERVICE`. A JobSet counts the pods of each of its jobs from 0, so use it with one job.
+//! `JOB-0.SERVICE`. A JobSet counts the pods of each of its jobs from 0: with several jobs, set
+//! `NODE_RANK` and `NNODES`.
 
 use crate::error::{Reason, quote};
 use crate::launcher::prelude::*;
-use crate::launcher::user::LOCAL_WORLD_SIZE;
+use crate::launcher::user::{self, LOCAL_WORLD_SIZE};
 
 variables! {
     /// The variables of Kubeflow Trainer.
@@ -35,12 +36,15 @@ variables! {
 
 pub(super) const SPEC: LauncherSpec = LauncherSpec {
     variables: &[PetVars::VARIABLES, IndexedJobVars::VARIABLES],
-    // A job with one pod, or one that only needs the index, has no world size.
+    // A job with one pod, or one that only needs the index, has no world size. In a JobSet, several
+    // pods have one index, and users give each a number of its own.
     marker: |environment| {
-        let indexed = || {
-            first_set(environment, &[INDEX])
-                .filter(|_| first_set(environment, &[COUNT, SIZE]).is_some())
+        let is_indexed = || {
+            let by_user = user::of_node(environment).and_then(|name| environment.text(name));
+            first_set(environment, &[COUNT, SIZE]).is_some()
+                && by_user.is_none_or(|node| Some(node) == environment.text(INDEX))
         };
+        let indexed = || first_set(environment, &[INDEX]).filter(|_| is_indexed());
         first_set(environment, &[NODE_RANK]).or_else(indexed)
     },
     read,
@@ -62,7 +66,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
 };
 
 /// A variable that Kubernetes sets in every pod.
-pub(crate) const SERVICE: &str = "KUBERNETES_SERVICE_HOST";
+pub const SERVICE: &str = "KUBERNETES_SERVICE_HOST";
 
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     if marker.variable == INDEX {

@@ -108,7 +108,9 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
         && vars.node_rank.is_none_or(|node| node == rank.value)
         && first_set(environment, PLATFORMS).is_some()
     {
-        let (placement, pod) = (marker.node(rank, size)?, marker.read::<PodVars>(environment)?);
+        let pod = marker.read::<PodVars>(environment)?;
+        let pods = pods(environment, marker, rank.value, size, pod.pet_nproc.as_deref())?;
+        let placement = marker.node(rank, pods)?;
         let variable = if pod.pet_nproc.is_some() { PET_NPROC } else { NPROC };
         return Ok(placement.with_workers(variable, pod.pet_nproc.or(pod.nproc)));
     }
@@ -124,6 +126,30 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     let placement = placement
         .with_local(by(LOCAL_RANK, vars.local_rank), by(LOCAL_WORLD_SIZE, vars.local_world_size))?;
     Ok(placement.with_nodes(by(NODE_RANK, vars.node_rank), None))
+}
+
+/// Returns the number of pods, of which this one is the number `rank`. Kubeflow's PyTorchJob sets
+/// `RANK` to the pod's number, and `WORLD_SIZE` to that of the workers of all pods.
+fn pods(
+    environment: &Environment,
+    marker: Marker,
+    rank: u32,
+    size: Sourced<u32>,
+    per_node: Option<&str>,
+) -> Result<Sourced<u32>, Error> {
+    let number = |name| environment.text(name).and_then(digits::<u32>);
+    let pods = number(kubernetes::NODES);
+    let per_node = per_node.and_then(digits::<u32>).filter(|&workers| workers > 1);
+    let is_of_job = number(kubernetes::NODE_RANK) == Some(rank) && pods != Some(size.value);
+    let Some(per_node) = per_node.filter(|_| is_of_job) else { return Ok(size) };
+    let per_node = by(PET_NPROC, per_node);
+    match pods {
+        Some(pods) if u64::from(pods) * u64::from(per_node.value) != u64::from(size.value) => {
+            Err(contradiction(marker, &size, &[&by(kubernetes::NODES, pods), &per_node]))
+        }
+        // An elastic job has a range of numbers of pods.
+        _ => quotient(marker, &size, &per_node),
+    }
 }
 
 variables! {
@@ -163,18 +189,25 @@ pub(in crate::launcher) fn of_node(environment: &Environment) -> Option<&'static
 /// Rejects a process on one of several nodes that does not know which: each would be rank 0 of 1.
 /// `1:2` is a range of torchrun's.
 pub(crate) fn refuse_node(environment: &Environment, by_itself: &str) -> Result<(), Error> {
-    let is_several = |text: &&str| text.split(':').filter_map(digits::<u64>).any(|nodes| nodes > 1);
-    let Some(nodes) = environment.text(COUNT).filter(is_several) else { return Ok(()) };
-    let reason = format!(
-        "neither {NODE_RANK} nor {} nor {RANK} is set, so the number of this node is not known",
-        kubernetes::INDEX
-    );
-    let remedy = format!(
-        "a Kubernetes Job needs `completionMode: Indexed`; elsewhere set {NODE_RANK} to the node's number; or unset \
-         {COUNT} if it is left from another job, or set {by_itself}"
-    );
-    let error = Error::new(Reason::Malformed(reason), remedy).by(Launcher::User);
-    Err(error.of(COUNT).found(nodes))
+    let is_several = |text: &str| text.split(':').filter_map(digits::<u64>).any(|nodes| nodes > 1);
+    let set = |name| environment.text(name).filter(|text| is_several(text));
+    let unknown = "so the number of this node is not known";
+    let (variable, nodes, reason, remedy) = if let Some(nodes) = set(COUNT) {
+        let index = kubernetes::INDEX;
+        let reason = format!("neither {NODE_RANK} nor {index} nor {RANK} is set, {unknown}");
+        let remedy = "a Kubernetes Job needs `completionMode: Indexed`; elsewhere set NODE_RANK to the node's number";
+        (COUNT, nodes, reason, remedy)
+    } else if let Some(nodes) = set(kubernetes::NODES) {
+        let reason = format!("{} is not set, {unknown}", kubernetes::NODE_RANK);
+        let remedy = "in the pods of an elastic PyTorchJob start torchrun without mpienv, or as `torchrun --no-python \
+                      mpienv exec -- CMD`; elsewhere set PET_NODE_RANK to the node's number";
+        (kubernetes::NODES, nodes, reason, remedy)
+    } else {
+        return Ok(());
+    };
+    let remedy =
+        format!("{remedy}; or unset {variable} if it is left from another job, or set {by_itself}");
+    Err(Error::new(Reason::Malformed(reason), remedy).by(Launcher::User).of(variable).found(nodes))
 }
 
 /// How to give a process its rank if a size is missing.

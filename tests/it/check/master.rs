@@ -170,5 +170,8 @@ fn every_command_says_at_once_that_a_job_of_several_nodes_has_a_loopback_master(
         assert_eq!(found.matches(finding).count(), 1, "{words:?}: {found}");
         let found = said(words, &by_hand);
         assert!(!found.contains("master-loopback"), "{words:?}: {found}");
+        // Each pod is a machine of its own.
+        let found = said(words, &[&by_hand[..], &[("KUBERNETES_SERVICE_HOST", "1")]].concat());
+        assert_eq!(found.matches(finding).count(), 1, "{words:?}: {found}");
     }
 }

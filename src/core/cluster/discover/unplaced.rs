@@ -44,13 +44,13 @@ pub(super) fn refuse(environment: &Environment) -> Result<(), Error> {
     let by_itself = by_itself();
     if environment.is_set(JOB_INDEX) {
         let remedy = format!(
-            "set NNODES or WORLD_SIZE to the number of pods and MASTER_ADDR to JOB-0.SERVICE in the template of the job's pods, with \
+            "set NNODES to the number of pods and MASTER_ADDR to JOB-0.SERVICE in the template of the job's pods, with \
              a headless Service and `subdomain: SERVICE`; or {by_itself}"
         );
         let present = display_variable(environment, JOB_INDEX);
         return Err(Error::new(Reason::Missing { present }, remedy)
             .by(Launcher::Kubernetes)
-            .of("WORLD_SIZE"));
+            .of("NNODES"));
     }
     if environment.is_set(PMIX_RANK) {
         let remedy = format!(
