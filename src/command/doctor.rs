@@ -10,7 +10,7 @@ pub(crate) mod port;
 pub use machine::Machine;
 pub use mpi_library::MpiLibrary;
 
-pub(crate) use machine::{addresses, gone_session};
+pub(crate) use machine::{addresses, ended_task, gone_session};
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
@@ -38,13 +38,14 @@ pub fn examine(info: &ClusterInfo, environment: &Environment, machine: &Machine)
             between_hosts(loopback(info, found, interfaces)),
         ],
     };
-    let checks: [Option<Finding>; 13] = [
+    let checks: [Option<Finding>; 14] = [
         master_link_local(info),
         port::taken(info, machine.port, Severity::Error),
         port::privileged(info, machine.port, Severity::Error),
         port::ephemeral(info, machine),
         between_hosts(hostname_loopback(info, machine)),
         stale_open_mpi(machine.gone_session.clone()),
+        between_hosts(stale_slurm(info, machine.ended_task)),
         between_hosts(proxy(info, environment)),
         devices::few(info, environment, machine.topology.devices()),
         cores::binding(info, environment, machine.cores),
@@ -216,20 +217,21 @@ fn routed(interfaces: &[(String, IpAddr)]) -> String {
     own.iter().map(|(name, address)| format!("{address} ({name})")).collect::<Vec<_>>().join(", ")
 }
 
-/// Returns only the finding `master-loopback`, if a launcher tells of several nodes and the
-/// master's address is a loopback address as it stands, so that no lookup is made.
+/// Returns only the finding `master-loopback`, if the job is known to be on several nodes and the
+/// master's address is a loopback address, or that of every interface, as it stands, so that no
+/// lookup is made.
 pub(crate) fn loopback_of_several_nodes(
     info: &ClusterInfo,
     environment: &Environment,
 ) -> Option<Finding> {
-    let host = info.master_addr().ok().filter(|host| host.is_loopback())?;
+    let host = info.master_addr().ok()?;
+    let every = host.address().filter(IpAddr::is_unspecified);
     // By hand, several nodes may be tried on one machine, but each pod is a machine of its own.
-    let is_known = match info.launcher() {
-        Launcher::Alone => false,
-        Launcher::User => environment.is_set(POD),
-        _ => true,
-    };
-    if !is_known || is_on_one_node(info) != Some(false) || environment.is_set(SIMULATED) {
+    let is_by_hand = info.launcher() == Launcher::User && !environment.is_set(POD);
+    if every.is_none() && (is_by_hand || !host.is_loopback())
+        || is_on_one_node(info) != Some(false)
+        || environment.is_set(SIMULATED)
+    {
         return None;
     }
     let address = host.address().unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
@@ -325,6 +327,17 @@ pub(crate) fn stale_open_mpi(gone: Option<(&'static str, PathBuf)>) -> Option<Fi
         format!("{variable} names {}, which does not exist", folder.display()),
         "Open MPI removes it when a job ends: the rank and size are left from that job, or this container does not mount the folder",
         "start the program with mpirun, mount the folder, or use a shell without OMPI_ and PMIX_ variables",
+    ))
+}
+
+/// Returns the finding `stale-slurm` for the process that [`ended_task`] has found.
+pub(crate) fn stale_slurm(info: &ClusterInfo, ended: Option<u32>) -> Option<Finding> {
+    let id = ended.filter(|_| info.launcher() == Launcher::Slurm)?;
+    Some(Finding::warning(
+        "stale-slurm",
+        format!("SLURM_TASK_PID is {id}, and this host has no process {id}"),
+        "the task of which Slurm's variables are has ended, or ran on another host: the rank and size are left from it",
+        "start the program with srun, or use a shell without SLURM_ variables",
     ))
 }
 

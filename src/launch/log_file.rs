@@ -2,7 +2,8 @@
 //!
 //! The folder itself may be a symbolic link. Below it, no link is followed: in a shared folder,
 //! another user could have made one, and the output would overwrite the file to which it leads. Each
-//! step starts from an open folder, so that no one can exchange a folder in between.
+//! step starts from an open folder, so that no one can exchange a folder in between. A file of
+//! another user is refused too.
 
 use std::collections::hash_map::RandomState;
 use std::fs::{self, File};
@@ -15,6 +16,7 @@ use rustix::fs::{
     AtFlags, FileType, Mode, OFlags, fcntl_setfl, fstat, mkdirat, open, openat, statat, unlinkat,
 };
 use rustix::io::Errno;
+use rustix::process::geteuid;
 
 use crate::error::LaunchError;
 
@@ -122,7 +124,8 @@ impl Open {
 
     /// Opens a regular file in this folder.
     fn regular(&self, name: &str, how: OFlags) -> io::Result<File> {
-        match self.kind(name) {
+        let kind = self.kind(name);
+        match kind {
             Some(FileType::RegularFile) | None => {}
             // Opening a device can have effects.
             Some(kind) => return Err(refused(kind == FileType::Symlink)),
@@ -132,8 +135,14 @@ impl Open {
             Err(Errno::LOOP) => return Err(refused(true)),
             opened => opened?,
         };
-        if FileType::from_raw_mode(fstat(&file)?.st_mode) != FileType::RegularFile {
+        let opened = fstat(&file)?;
+        if FileType::from_raw_mode(opened.st_mode) != FileType::RegularFile {
             return Err(refused(false));
+        }
+        // A new file on a network's disk may get another owner than its process.
+        if kind.is_some() && opened.st_uid != geteuid().as_raw() {
+            let reason = "it belongs to another user, who could read or change the output";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, reason));
         }
         // The workers inherit the flags.
         fcntl_setfl(&file, OFlags::empty())?;
@@ -161,5 +170,18 @@ mod tests {
             }
         });
         assert_eq!(fs::read_dir(named.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_file_of_another_user_is_refused() {
+        let named = tempfile::tempdir().unwrap();
+        let folder = Folder::new(named.path());
+        drop(folder.create("stdout").unwrap());
+        drop(folder.create("stdout").unwrap());
+        // Only root can give a file away.
+        if std::os::unix::fs::chown(named.path().join("stdout"), Some(65534), None).is_ok() {
+            let error = folder.create("stdout").unwrap_err().to_string();
+            assert!(error.contains("it belongs to another user, who could read"), "{error}");
+        }
     }
 }

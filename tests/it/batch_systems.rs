@@ -35,7 +35,7 @@ fn openpbs_pbsdsh() {
 
 #[test]
 fn scripts_of_grid_engine_and_cobalt() {
-    let cases: [(Pairs, &str, Severity); 7] = [
+    let cases: [(Pairs, &str, Severity); 8] = [
         // `-pe smp 8` is also how to ask for the cores of one multithreaded program.
         (
             &[("PE_HOSTFILE", "/a"), ("NSLOTS", "8"), ("NHOSTS", "1")],
@@ -60,6 +60,17 @@ fn scripts_of_grid_engine_and_cobalt() {
             "slurm-not-a-task",
             Severity::Warning,
         ),
+        // A heterogeneous job, whose first component has one task.
+        (
+            &[
+                ("SLURM_JOB_ID", "7"),
+                ("SLURM_NTASKS", "1"),
+                ("SLURM_NNODES", "1"),
+                ("SLURM_HET_SIZE", "2"),
+            ],
+            "slurm-not-a-task",
+            Severity::Warning,
+        ),
     ];
     for (vars, code, severity) in cases {
         let info = read(vars).unwrap();
@@ -73,6 +84,23 @@ fn scripts_of_grid_engine_and_cobalt() {
     }
     // These names are too common to show Grid Engine.
     assert_eq!(read(&[("JOB_ID", "7"), ("NSLOTS", "8")]).unwrap().findings(), []);
+}
+
+#[test]
+fn a_step_whose_two_sizes_differ_is_said_to_be_an_outer_one() {
+    let step: Pairs = &[
+        ("SLURM_JOB_ID", "7"),
+        ("SLURM_STEP_ID", "0"),
+        ("SLURM_PROCID", "0"),
+        ("SLURM_STEP_NUM_TASKS", "1"),
+    ];
+    let codes = |size: &str| {
+        let info = read(&[step, &[("SLURM_NTASKS", size)]].concat()).unwrap();
+        assert_eq!(info.world_size(), 1);
+        info.findings().iter().map(|finding| finding.code).collect::<Vec<_>>()
+    };
+    assert_eq!(codes("3"), ["slurm-sizes-differ"]);
+    assert_eq!(codes("1"), [""; 0]);
 }
 
 #[test]

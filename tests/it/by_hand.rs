@@ -113,7 +113,7 @@ fn errors_and_findings_of_a_place_that_is_not_there_name_the_options() {
         ("WORLD_SIZE", "2"),
         ("LOCAL_RANK", "0"),
         ("LOCAL_WORLD_SIZE", "1"),
-        ("MASTER_ADDR", "127.0.0.1"),
+        ("MASTER_ADDR", "node-0"),
     ];
     for vars in cases {
         let line = "launch --nproc-per-node 2 -- printenv RANK";

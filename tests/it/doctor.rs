@@ -44,6 +44,7 @@ fn host() -> Machine {
         usable: Cpus::default(),
         mpi: mpi("Open MPI v4.1.4"),
         gone_session: None,
+        ended_task: None,
     }
 }
 
@@ -119,6 +120,9 @@ fn each_check_fires_and_is_quiet_where_its_cause_is_gone() {
     fires("stale-open-mpi", &[], |m| {
         m.gone_session = Some(("PMIX_SERVER_TMPDIR", "/tmp/gone".into()))
     });
+    let task = [("SLURM_PROCID", "0"), ("SLURM_STEP_ID", "0"), ("SLURM_STEP_NUM_TASKS", "2")];
+    let task = [&task[..], &[("MPIENV_LAUNCHER", "slurm")]].concat();
+    fires("stale-slurm", &task, |m| m.ended_task = Some(4711));
     fires("proxy", &[("https_proxy", "http://proxy:3128")], as_it_is);
     fires(
         "proxy",

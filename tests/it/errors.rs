@@ -146,6 +146,24 @@ fn every_fault_names_launcher_variable_value_reason_and_remedy() {
             "MASTER_ADDR=\"1001\": not a host: it looks like an IPv4 address but is not one; correct MASTER_ADDR or unset it".to_owned(),
         ),
         (
+            &[("MASTER_ADDR", "[fd00::1]")],
+            "MASTER_ADDR=\"[fd00::1]\": not a host: it is in brackets, which only an address with a port has: give it without \
+             them; correct MASTER_ADDR or unset it"
+                .to_owned(),
+        ),
+        (
+            &[("MASTER_ADDR", "[fd00::1]:29500")],
+            "MASTER_ADDR=\"[fd00::1]:29500\": not a host: it has a port; give the host alone, and the port 29500 as \
+             MASTER_PORT; correct MASTER_ADDR or unset it"
+                .to_owned(),
+        ),
+        (
+            &[("MASTER_ADDR", "node-0:")],
+            "MASTER_ADDR=\"node-0:\": not a host: \"\" after the colon is not a port from 1 to 65535; correct MASTER_ADDR or \
+             unset it"
+                .to_owned(),
+        ),
+        (
             &[("MASTER_PORT", "0")],
             "MASTER_PORT=\"0\": not a port from 1 to 65535; correct MASTER_PORT or unset it".to_owned(),
         ),

@@ -158,6 +158,19 @@ fn slurm_starts_four_and_batch_scripts_are_no_tasks() {
     assert_eq!((&script[0]["launcher"], &script[0]["world_size"]), (&"alone".into(), &1.into()));
     assert_eq!(script[0]["findings"][0]["code"], "slurm-not-a-task");
 
+    // A script inherits the variables of the step in which sbatch runs, and salloc's shell too.
+    let step = ["srun", "-n1"];
+    let [out_name, err_name] = [&out, &err].map(|path| path.to_str().unwrap());
+    let sbatch = ["sbatch", "--wait", "-n3", "-o", out_name, "-e", err_name, "--wrap"];
+    let output = run(&[&step[..], &sbatch, &[&format!("bash {show}")]].concat());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let script = shown(&Output { stdout: std::fs::read(&out).unwrap(), ..output });
+    let shell = shown(&run(&[&step[..], &["salloc", "-n3", "bash", &show]].concat()));
+    for info in [&script[0], &shell[0]] {
+        assert_eq!((&info["launcher"], &info["world_size"]), (&"alone".into(), &1.into()));
+        assert_eq!(info["findings"][0]["code"], "slurm-not-a-task");
+    }
+
     // Two steps of one job meet at different ports.
     let steps = shown(&batch(&format!("srun -n1 bash {show}; srun -n1 bash {show}")));
     assert_ne!(steps[0]["master_port"], steps[1]["master_port"]);

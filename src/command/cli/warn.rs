@@ -73,8 +73,9 @@ pub(super) fn suspicious(
     info.warnings_and(|| {
         let master = doctor::master_of_one_node(info, PATIENCE)
             .or_else(|| doctor::loopback_of_several_nodes(info, environment));
-        let of_host =
-            master.into_iter().chain(doctor::stale_open_mpi(doctor::gone_session(environment)));
+        let stale = doctor::stale_open_mpi(doctor::gone_session(environment))
+            .or_else(|| doctor::stale_slurm(info, doctor::ended_task(environment)));
+        let of_host = master.into_iter().chain(stale);
         let of_host = of_host.chain(doctor::interface::of_user(info, environment));
         of_host.chain(also).collect()
     })

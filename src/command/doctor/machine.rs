@@ -1,8 +1,9 @@
 //! What the checks inspect on this host, gathered once.
 
+use std::fs;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::mpi_library::MpiLibrary;
@@ -38,6 +39,8 @@ pub struct Machine {
     pub mpi: Option<MpiLibrary>,
     /// The variable of Open MPI that names the folder of a job that has ended, and that folder.
     pub gone_session: Option<(&'static str, PathBuf)>,
+    /// The process of the Slurm task whose variables are set, if it no longer runs.
+    pub ended_task: Option<u32>,
 }
 
 impl Machine {
@@ -58,6 +61,7 @@ impl Machine {
             usable: usable_cpus().unwrap_or_default(),
             mpi: MpiLibrary::here(info, environment),
             gone_session: gone_session(environment),
+            ended_task: ended_task(environment),
         }
     }
 
@@ -95,8 +99,21 @@ pub(crate) fn gone_session(environment: &Environment) -> Option<(&'static str, P
     (environment.is_set("OMPI_COMM_WORLD_RANK") && !session.1.is_dir()).then_some(session)
 }
 
+/// The namespace of process IDs in which Linux starts: `PROC_PID_INIT_INO`.
+const FIRST_NAMESPACE: &str = "pid:[4026531836]";
+
+/// Returns the process of the Slurm task whose variables are set, if it no longer runs: it is an
+/// ancestor of every process of the task. `None` in a container with process IDs of its own.
+pub(crate) fn ended_task(environment: &Environment) -> Option<u32> {
+    let id: u32 = environment.get("SLURM_TASK_PID")?.to_str()?.parse().ok()?;
+    let is_first =
+        || fs::read_link("/proc/self/ns/pid").is_ok_and(|link| link == Path::new(FIRST_NAMESPACE));
+    let has_ended = !Path::new(&format!("/proc/{id}")).exists();
+    (environment.is_set("SLURM_PROCID") && has_ended && is_first()).then_some(id)
+}
+
 fn ephemeral_ports() -> Option<RangeInclusive<u16>> {
-    let text = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").ok()?;
+    let text = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").ok()?;
     let mut numbers = text.split_ascii_whitespace().map(|number| number.parse::<u16>().ok());
     Some(numbers.next()??..=numbers.next()??)
 }
@@ -155,7 +172,7 @@ mod tests {
     fn link_local_addresses_are_this_hosts_too() {
         let own = interfaces();
         // One line for each IPv6 address: 32 digits, then other properties.
-        let listed = std::fs::read_to_string("/proc/net/if_inet6").unwrap_or_default();
+        let listed = fs::read_to_string("/proc/net/if_inet6").unwrap_or_default();
         for digits in listed.lines().filter_map(|line| line.split_ascii_whitespace().next()) {
             let address = IpAddr::from(u128::from_str_radix(digits, 16).unwrap().to_be_bytes());
             assert!(own.iter().any(|(_, own)| *own == address), "{address}");
@@ -166,5 +183,18 @@ mod tests {
     fn an_ipv4_mapped_address_is_shown_as_ipv4() {
         let mapped = "::ffff:127.0.0.1".parse().unwrap();
         assert_eq!(addresses(&mapped, Duration::ZERO), Ok(vec!["127.0.0.1".parse().unwrap()]));
+    }
+
+    #[test]
+    fn a_task_has_ended_if_its_process_is_gone() {
+        let task = |id: u32| {
+            let id = id.to_string();
+            ended_task(&Environment::from_vars([("SLURM_PROCID", "0"), ("SLURM_TASK_PID", &id)]))
+        };
+        assert_eq!(task(std::process::id()), None);
+        // In a container, the number may be that of a process outside of it.
+        let is_container =
+            fs::read_link("/proc/self/ns/pid").unwrap() != Path::new(FIRST_NAMESPACE);
+        assert_eq!(task(u32::MAX), (!is_container).then_some(u32::MAX));
     }
 }

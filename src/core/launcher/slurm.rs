@@ -6,6 +6,7 @@
 
 use std::borrow::Cow;
 use std::collections::HashSet;
+use std::sync::OnceLock;
 
 use crate::environment::Environment;
 use crate::error::{Reason, quote};
@@ -14,6 +15,7 @@ use crate::hostlist::{Hostlist, HostlistError};
 use crate::launcher::Launcher;
 use crate::launcher::placement::MOST_HOSTS;
 use crate::launcher::prelude::*;
+use crate::launcher::starter::started_with;
 use crate::value::host::HostError;
 use crate::value::job::Job;
 
@@ -60,7 +62,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
         local: &[LOCAL_RANK, RANKS_HERE],
         also_sets: &["PMIX_NAMESPACE", "PMI_ID"],
         outside: &[SIZE, NODES, DISTRIBUTION, COMPONENTS, RESTARTS],
-        starters: &["slurmstepd"],
+        starters: &[STARTER],
         ..Nested::PLAIN
     },
     samples: &[Sample::of(set)],
@@ -102,11 +104,42 @@ const NO_STEP_FROM: u32 = 0xffff_fff0;
 /// What sbatch and salloc set for `--ntasks-per-node`; some versions then set no number of tasks.
 const PER_NODE: &str = "SLURM_NTASKS_PER_NODE";
 
+/// Slurm's program that starts the tasks of a step. Batch scripts and interactive shells have one too.
+pub(crate) const STARTER: &str = "slurmstepd";
+
+/// Returns whether the command line of Slurm's program is that of a step with tasks:
+/// `slurmstepd: [7.0]`, not `[7.batch]`.
+pub(crate) fn starts_tasks(words: &[String]) -> bool {
+    let title = words.join(" ");
+    title.rsplit_once('.').is_some_and(|(_, step)| step.starts_with(|c: char| c.is_ascii_digit()))
+}
+
+/// Returns whether the variables of a step are those of an outer one, in which sbatch or salloc ran:
+/// they pass them on to the script and to the shell, which are not tasks of any step.
+fn is_of_outer_step(environment: &Environment) -> bool {
+    /// What a script or a shell above this process was started with.
+    static OUTSIDE: OnceLock<Option<Environment>> = OnceLock::new();
+    let outside = || {
+        let (starter, then) = started_with(&[STARTER, "salloc"], environment)?;
+        let words = starter.words();
+        let is_task = starter.runs(&[STARTER]).is_some() && starts_tasks(&words);
+        (!is_task && !words.is_empty()).then_some(then)
+    };
+    // Something in between, such as `mpienv simulate`, may have set them.
+    let is_same = |then: &Environment| {
+        [STEP_ID, STEP_SIZE].iter().all(|name| then.text(name) == environment.text(name))
+    };
+    environment.is_current() && OUTSIDE.get_or_init(outside).as_ref().is_some_and(is_same)
+}
+
 /// Returns whether this is an ordinary step, rather than a batch script or an interactive shell.
 fn is_step(environment: &Environment) -> bool {
     match environment.get_str(STEP_ID) {
         // Older versions print the special numbers with a sign.
-        Ok(Some(number)) => number.parse().is_ok_and(|number: u32| number < NO_STEP_FROM),
+        Ok(Some(number)) => {
+            number.parse().is_ok_and(|number: u32| number < NO_STEP_FROM)
+                && !is_of_outer_step(environment)
+        }
         // A batch script is always rank 0.
         Ok(None) => {
             [STEP_SIZE, NODELIST].iter().any(|name| environment.is_set(name))
@@ -131,7 +164,7 @@ pub(crate) fn refuse_task(environment: &Environment, by_itself: &str) -> Result<
 /// not a task.
 pub(crate) fn outside_of_steps(environment: &Environment) -> Option<Finding> {
     let evidence = first_set(environment, &[RANK, JOB_ID]).filter(|_| !is_step(environment))?;
-    let sizes = [SIZE, NODES, PER_NODE];
+    let sizes = [SIZE, NODES, PER_NODE, COMPONENTS];
     // Slurm tells every script the number of nodes, so some of this process's variables are lost.
     if evidence == RANK && !sizes.iter().any(|name| environment.is_set(name)) {
         return None;
@@ -140,15 +173,15 @@ pub(crate) fn outside_of_steps(environment: &Environment) -> Option<Finding> {
     // If the job has one task, a script without srun is just as good.
     let is_small = sizes.into_iter().all(is_of_one);
     let severity = if is_small { Severity::Note } else { Severity::Warning };
-    let mut evidence = display_variable(environment, evidence);
-    let verb = if environment.is_set(SIZE) { "are" } else { "is" };
-    if environment.is_set(SIZE) {
-        evidence += &format!(" and {}", display_variable(environment, SIZE));
-    }
+    // The number of tasks is that of the first component.
+    let size = first_set(environment, &[COMPONENTS, SIZE]);
+    let shown: Vec<_> = [Some(evidence), size].into_iter().flatten().collect();
+    let verb = if size.is_some() { "are" } else { "is" };
+    let shown: Vec<_> = shown.iter().map(|name| display_variable(environment, name)).collect();
     Some(Finding::new(
         severity,
         "slurm-not-a-task",
-        format!("{evidence} {verb} set, but srun did not start this process"),
+        format!("{} {verb} set, but srun did not start this process", shown.join(" and ")),
         "a batch script or a shell of salloc runs once, however many tasks it requests: mpienv treats this process as the only one",
         "start the program with `srun`, which starts every task",
     ))
@@ -156,7 +189,8 @@ pub(crate) fn outside_of_steps(environment: &Environment) -> Option<Finding> {
 
 /// Returns whether the job is on one node. False if nothing shows it.
 pub(crate) fn is_on_one_node(environment: &Environment) -> bool {
-    environment.get_str(NODES) == Ok(Some("1"))
+    let is_one = |name| environment.get_str(name) == Ok(Some("1"));
+    is_one(NODES) && (is_one(COMPONENTS) || !environment.is_set(COMPONENTS))
 }
 
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
@@ -189,6 +223,8 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     let differ = here.zip(per_node).filter(|(here, per_node)| here != per_node);
     let doubt = differ.map(|(here, per_node)| local_sizes_differ(&vars, here, per_node));
     placement.findings.extend(doubt);
+    let sizes = vars.step_size.zip(vars.size).filter(|_| vars.components.is_none());
+    placement.findings.extend(sizes.filter(|(step, size)| step != size).map(sizes_differ));
     // Hosts and numbers of a step with several components do not follow one order.
     if vars.components.is_none() {
         check_step(&placement, &vars, here.or(per_node).filter(|_| differ.is_none()))?;
@@ -334,6 +370,19 @@ fn local_sizes_differ(vars: &SlurmVars, here: u32, per_node: u32) -> Finding {
     )
 }
 
+/// Reports the size of another step than the one that started this process, whose variables a batch
+/// script or the shell of salloc has inherited.
+fn sizes_differ((step, size): (u32, u32)) -> Finding {
+    Finding::warning(
+        "slurm-sizes-differ",
+        format!("{STEP_SIZE}={step}, but {SIZE}={size}"),
+        format!(
+            "in a step they are the same: sbatch or salloc ran in another step, whose variables are left; mpienv uses {STEP_SIZE}"
+        ),
+        "start the program with `srun`, or unset the variables that begin with SLURM_STEP_",
+    )
+}
+
 fn arbitrary(list: &str) -> Finding {
     Finding::warning(
         "slurm-arbitrary-distribution",
@@ -405,6 +454,20 @@ fn unknown_order(list: &str, components: u32) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn steps_with_tasks_have_a_number() {
+        for (title, expected) in [
+            ("slurmstepd: [7.0]", true),
+            ("slurmstepd: [7+1.12]", true),
+            ("slurmstepd: [7.0+1] x", true),
+            ("slurmstepd: [7.batch]", false),
+            ("slurmstepd: [7.extern]", false),
+            ("slurmstepd", false),
+        ] {
+            assert_eq!(starts_tasks(&[title.to_owned()]), expected, "{title}");
+        }
+    }
 
     #[test]
     fn equal_neighbours_are_counted_as_slurm_does() {

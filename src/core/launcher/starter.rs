@@ -57,15 +57,8 @@ impl Starter {
         mut names: impl Iterator<Item = &'a str>,
         environment: &Environment,
     ) -> bool {
-        let Some(mut started) = Process::read("self") else { return false };
-        for ancestor in ancestors(environment) {
-            if ancestor.runs(programs).is_some() {
-                let then = started.environment();
-                return names.all(|name| then.text(name) == environment.text(name));
-            }
-            started = ancestor;
-        }
-        false
+        started_with(programs, environment)
+            .is_some_and(|(_, then)| names.all(|name| then.text(name) == environment.text(name)))
     }
 
     /// Returns the job whose ranks this process starts.
@@ -83,6 +76,22 @@ pub(crate) fn ancestors(environment: &Environment) -> impl Iterator<Item = Proce
     let parent = |process: &Process| Process::read(&process.parent.to_string());
     let first = is_visible.then(|| parent(&Process::read("self")?)).flatten();
     iter::successors(first, parent).take(MOST)
+}
+
+/// Returns the nearest ancestor that runs one of these programs, and the variables with which it
+/// started its child.
+pub(crate) fn started_with(
+    programs: &[&'static str],
+    environment: &Environment,
+) -> Option<(Process, Environment)> {
+    let mut started = Process::read("self")?;
+    for ancestor in ancestors(environment) {
+        if ancestor.runs(programs).is_some() {
+            return Some((ancestor, started.environment()));
+        }
+        started = ancestor;
+    }
+    None
 }
 
 /// Programs of batch systems that give the processes of a job its cores. Above them is the whole node.

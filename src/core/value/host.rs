@@ -140,11 +140,15 @@ impl FromStr for Host {
         if text.contains("://") {
             return Err(HostError::Url);
         }
+        if text.starts_with('[') && text.contains(':') {
+            let (_, port) = Host::parse_with_port(text)?;
+            return Err(port.map_or(HostError::Bracketed, HostError::HasPort));
+        }
         if let Some((host, port)) = text.split_once(':')
-            && let Ok(port) = port.parse()
+            && !port.contains(':')
             && (check_name(host).is_ok() || host.parse::<IpAddr>().is_ok())
         {
-            return Err(HostError::HasPort(port));
+            return Err(parse_port(port).map_or_else(|error| error, HostError::HasPort));
         }
         if text.contains(':') {
             return parse_zoned(text);
@@ -219,6 +223,9 @@ pub enum HostError {
     /// The text is empty, or nothing precedes the colon.
     #[error("the host is empty")]
     Empty,
+    /// The text is an IPv6 address in brackets, without a port.
+    #[error("it is in brackets, which only an address with a port has: give it without them")]
+    Bracketed,
     /// The text has a port, where only a host is expected.
     #[error("it has a port; give the host alone, and the port {0} as MASTER_PORT")]
     HasPort(Port),

@@ -173,5 +173,12 @@ fn every_command_says_at_once_that_a_job_of_several_nodes_has_a_loopback_master(
         // Each pod is a machine of its own.
         let found = said(words, &[&by_hand[..], &[("KUBERNETES_SERVICE_HOST", "1")]].concat());
         assert_eq!(found.matches(finding).count(), 1, "{words:?}: {found}");
+        // By hand, several nodes may be tried on one machine, but no rank is at every address.
+        let nodes = ["--nnodes", "2", "--node-rank", "0", "--master-addr", "0.0.0.0"];
+        let at = words.iter().position(|word| *word == "--").unwrap_or(words.len());
+        let found = said(&[&words[..at], &nodes, &words[at..]].concat(), &[]);
+        let finding =
+            "error [master-loopback]: MASTER_ADDR is 0.0.0.0, and the job is on several nodes\n";
+        assert_eq!(found.matches(finding).count(), 1, "{words:?}: {found}");
     }
 }

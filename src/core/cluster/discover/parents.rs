@@ -6,7 +6,7 @@ use crate::cluster::overrides;
 use crate::environment::Environment;
 use crate::finding::Finding;
 use crate::launcher::starter::{Process, ancestors};
-use crate::launcher::{Launcher, markers, specs};
+use crate::launcher::{Launcher, markers, slurm, specs};
 
 /// Programs that start sessions, whose environments are new by design.
 const SESSIONS: &[&str] = &[
@@ -20,9 +20,6 @@ const SESSIONS: &[&str] = &[
     "crond",
     "atd",
 ];
-
-/// Slurm's program for a step. Batch scripts and interactive shells have one too.
-const STEP: &str = "slurmstepd";
 
 /// Options of mpirun and its kin that say how many processes to start.
 const COUNTS: &[&str] = &["-n", "-np", "--n", "--np", "-c"];
@@ -46,7 +43,7 @@ pub(super) fn finding(environment: &Environment, by_itself: &str) -> Option<Find
         }
         let who = || format!("{} (process {})", parent.name, parent.id);
         let starts_several = match starter(&parent) {
-            Some(STEP) => Some(is_step(&parent.words())),
+            Some(slurm::STARTER) => Some(slurm::starts_tasks(&parent.words())),
             Some(_) => Some(
                 !starts_one(&parent.words()) && !parents.peek().is_some_and(mpiexec_starts_one),
             ),
@@ -116,13 +113,6 @@ fn placed(environment: &Environment) -> Option<ClusterInfo> {
     let environment = environment.with([(overrides::TOKEN, None), (overrides::TOKEN_FILE, None)]);
     let info = ClusterInfo::from_environment(&environment).ok()?;
     (info.launcher() != Launcher::Alone).then_some(info)
-}
-
-/// Returns whether the title of Slurm's program is that of a step with tasks: `slurmstepd: [7.0]`,
-/// not `[7.batch]`.
-fn is_step(words: &[String]) -> bool {
-    let title = words.join(" ");
-    title.rsplit_once('.').is_some_and(|(_, step)| step.starts_with(|c: char| c.is_ascii_digit()))
 }
 
 /// Returns whether the process is an mpiexec that starts one process. On its own host, Hydra's
@@ -207,20 +197,6 @@ mod tests {
             let mut starters = WORKER_STARTERS.iter();
             let (_, commands) = starters.find(|(program, _)| line.contains(program)).unwrap();
             assert_eq!(asks_for_workers(&words(line), commands), expected, "{line}");
-        }
-    }
-
-    #[test]
-    fn steps_with_tasks_have_a_number() {
-        for (title, expected) in [
-            ("slurmstepd: [7.0]", true),
-            ("slurmstepd: [7+1.12]", true),
-            ("slurmstepd: [7.0+1] x", true),
-            ("slurmstepd: [7.batch]", false),
-            ("slurmstepd: [7.extern]", false),
-            ("slurmstepd", false),
-        ] {
-            assert_eq!(is_step(&words(title)), expected, "{title}");
         }
     }
 }
