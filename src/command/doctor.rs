@@ -191,18 +191,21 @@ fn not_here(
         true => (format!(" (of {source})"), "MPIENV_MASTER_ADDR"),
         false => (String::new(), "MASTER_ADDR"),
     };
+    let own = routed(interfaces);
+    let (own, such) = match own.is_empty() {
+        true => ("it has only loopback addresses".to_owned(), "an address of this host"),
+        false => (format!("its addresses: {own}"), "one of these addresses"),
+    };
     Some(Finding::error(
         "master-not-here",
         format!(
-            "this is rank 0, but MASTER_ADDR {host}{from} is not an address of this host (its addresses: {})",
-            routed(interfaces)
+            "this is rank 0, but MASTER_ADDR {host}{from} is not an address of this host ({own})"
         ),
         "the other ranks look for rank 0 on another host and never find it",
         unless_stale(
             info,
             &format!(
-                "set {variable} to one of these addresses on all ranks, unless this one forwards to this host (a \
-                 Kubernetes Service, NAT)"
+                "set {variable} to {such} on all ranks, unless this one forwards to this host (a Kubernetes Service, NAT)"
             ),
         ),
     ))

@@ -110,7 +110,9 @@ pub(crate) fn find(command: &Command) -> Option<PathBuf> {
         Some((_, path)) => path.map(OsStr::to_owned),
         None => Environment::current().get("PATH").map(OsStr::to_owned),
     };
-    std::env::split_paths(&path?).map(|folder| folder.join(name)).find(|path| path.is_file())
+    // Without the variable, the C library looks there.
+    let path = path.unwrap_or_else(|| "/bin:/usr/bin".into());
+    std::env::split_paths(&path).map(|folder| folder.join(name)).find(|path| path.is_file())
 }
 
 fn is_executable(path: &Path) -> bool {

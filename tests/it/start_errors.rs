@@ -91,3 +91,12 @@ fn the_remedy_names_the_limit_that_is_reached() {
     assert_ne!(output.status.code(), Some(0));
     assert!(said.contains("(ulimit -n)"), "{said}");
 }
+
+#[test]
+fn without_a_path_launch_and_exec_find_the_systems_programs() {
+    for words in [&["exec"][..], &["launch", "--nproc-per-node", "1"]] {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_mpienv"));
+        let output = command.env_clear().args(words).args(["--", "true"]).output().unwrap();
+        assert!(output.status.success(), "{words:?}: {output:?}");
+    }
+}
