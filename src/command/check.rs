@@ -24,6 +24,7 @@ use crate::rendezvous::{self, Gathered, Meeting, Member, Rendezvous};
 use crate::simulate::Job;
 use crate::{ClusterInfo, Environment, Error, ErrorKind, Finding, Port, host_name, printable};
 pub(crate) use mpienv_core::seam::SIMULATED;
+use mpienv_launch::seam::NodeOptions;
 use mpienv_rendezvous::seam::{uses_munge, why_no_munge};
 
 use self::connections::{Connections, Order};
@@ -49,7 +50,7 @@ pub(crate) const GPU_TEST: Option<unsafe fn(&Environment) -> GpuTest> = None;
 /// Lets all ranks of this process's job meet at the master. Rank 0 listens on its host's address
 /// `bind`, or on every address for `0.0.0.0` or `::`.
 ///
-/// If each rank is the launch of a node, they compare how many `workers` they start.
+/// If each rank is the `launch` of a node, they compare its options.
 ///
 /// Rank 0 gets the map. The others get `None` once all ranks have arrived.
 ///
@@ -65,7 +66,7 @@ pub(crate) fn meet(
     timeout: Duration,
     bind: Option<IpAddr>,
     measures: Measures,
-    workers: Option<u32>,
+    launch: Option<NodeOptions>,
 ) -> Result<Option<JobMap>, CheckError> {
     let master = info.master_addr()?;
     let is_unspecified = master.address().is_some_and(|address| address.is_unspecified());
@@ -74,7 +75,7 @@ pub(crate) fn meet(
         address: None,
         local_rank: info.local_rank(),
         local_size: info.local_world_size(),
-        workers,
+        launch,
         master: master.with_port(info.meeting_port()),
     };
     let own = Contribution { report, measures };

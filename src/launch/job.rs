@@ -29,7 +29,8 @@ use mpienv_core::seam::Attempt;
 use mpienv_core::{ClusterInfo, host_name};
 
 pub(super) use self::link::Link;
-pub use self::nodes::{SAME_OPTIONS, nodes_differ, per_node, tell_if_on_one_host};
+pub use self::message::NodeOptions;
+pub use self::nodes::{SAME_OPTIONS, nodes_differ, tell_if_on_one_host};
 
 pub(super) use self::message::{Event, FinalFailure, Urgency};
 
@@ -272,24 +273,29 @@ impl<'a> Job<'a> {
 impl Launch {
     /// Returns the link to the other nodes, and how often the platform had restarted the job.
     fn link(&self) -> Result<(Link, u32), LaunchError> {
-        let (base, max_restarts) = (self.base(), self.max_restarts.map_or(0, NonZeroU32::get));
+        let (base, options) = (self.base(), self.node_options());
         let number = self.node.as_ref().map_or(0, |info| info.rank().index());
-        let stall_timeout = self.stall_timeout;
-        let is_joint = self.max_restarts.is_some() || stall_timeout.is_some();
-        let node = self.node.as_ref().filter(|_| is_joint);
+        let node = self.node.as_ref().filter(|_| options.is_joint());
         match node.filter(|info| info.world_size() > 1) {
             None => {
-                let coordinator = Coordinator::new(1, max_restarts, stall_timeout);
+                let coordinator = Coordinator::new(1, options.max_restarts, options.stall_timeout);
                 Ok((Link::alone(number, coordinator), base))
             }
             Some(info) => {
-                let (node_timeout, host) = (self.node_timeout, own_host());
-                let workers = u32::try_from(self.workers.len()).unwrap_or(u32::MAX);
-                let own =
-                    Introduction { base, workers, max_restarts, node_timeout, stall_timeout, host };
+                let own = Introduction { base, options, host: own_host() };
                 let Met { nodes, mailbox, base } = meet(info, &own)?;
                 Ok((Link::several(number, nodes, mailbox), base))
             }
+        }
+    }
+
+    /// Returns what must be the same on every node.
+    pub(super) fn node_options(&self) -> NodeOptions {
+        NodeOptions {
+            workers: u32::try_from(self.workers.len()).unwrap_or(u32::MAX),
+            max_restarts: self.max_restarts.map_or(0, NonZeroU32::get),
+            node_timeout: self.node_timeout,
+            stall_timeout: self.stall_timeout,
         }
     }
 }

@@ -18,7 +18,7 @@ pub use crate::bind::{
 pub use crate::core_share::{CoreShare, Rule, TooFew, divide};
 pub use crate::cores::{Allowed, count as count_cores, of_children as cores_of_children};
 pub use crate::error::for_terminal;
-pub use crate::job::{SAME_OPTIONS, nodes_differ, per_node, tell_if_on_one_host};
+pub use crate::job::{NodeOptions, SAME_OPTIONS, nodes_differ, tell_if_on_one_host};
 pub use crate::process::{exec, own_program, stat_fields};
 pub use crate::share::{Share, of_rank as share_of_rank, of_workers as share_of_workers};
 pub use crate::start_error::{before, foreseen, meant};
@@ -39,6 +39,12 @@ pub fn launch_with_plan_options(launch: Launch, options: PlanOptions) -> Launch 
 pub fn places(launch: &mut Launch) -> &[ClusterInfo] {
     launch.enter(Attempt { base: launch.base(), again: 0 });
     &launch.workers
+}
+
+/// Returns what must be the same on every node.
+#[must_use]
+pub fn node_options(launch: &Launch) -> NodeOptions {
+    launch.node_options()
 }
 
 /// Like [`Launch::run`], but `command` may fail. Its text is then the reason that all nodes show.

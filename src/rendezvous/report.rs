@@ -18,7 +18,8 @@ const REMEMBERED: usize = 10_000;
 
 /// The remedy for different world sizes.
 const SIZES_REMEDY: &str = "two jobs share this MASTER_PORT, a variable is left from an earlier launch, or `mpienv launch` has different values of \
-                            --nproc-per-node: start all ranks with one command, with the same --nproc-per-node on every node";
+                            --nnodes or --nproc-per-node: start all ranks with one command, with the same --nnodes and --nproc-per-node on every \
+                            node";
 /// The remedy for different ports.
 const PORTS_REMEDY: &str = "only some ranks have the setting, for example because mpirun passes a shell's variables to its own host only: set \
                             it for all ranks, as with `mpirun -x MASTER_PORT`, or for none";
@@ -431,7 +432,7 @@ mod tests {
         let text = problems.report(8, MASTER, &[0, 1], MINUTE, true).to_string();
         for part in [
             "ranks 0-1 say 8, ranks 5-6 (10.0.0.2) say 16",
-            "with the same --nproc-per-node on every node",
+            "with the same --nnodes and --nproc-per-node on every node",
             "the ranks disagree on MASTER_PORT: ranks 0-1 say 6105, rank 4 (10.0.0.2) says 54965",
             "two processes say they are rank 1: one at 10.0.0.1 and one at 10.0.0.2, two processes say they are rank 0: the master itself and one at 10.0.0.2",
             "rank 3 (10.0.0.2) runs mpienv 0.1.0",

@@ -9,7 +9,7 @@ use super::Measures;
 use super::measurement::{Measurement, grouped, named};
 use crate::command::protection::Protection;
 use crate::{Finding, Severity};
-use mpienv_launch::seam::{SAME_OPTIONS, nodes_differ, per_node, tell_if_on_one_host};
+use mpienv_launch::seam::{NodeOptions, SAME_OPTIONS, nodes_differ, tell_if_on_one_host};
 
 /// The place of every rank of a job, as they reported it when they met.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -59,9 +59,9 @@ pub(crate) struct RankReport {
     pub address: Option<IpAddr>,
     pub local_rank: Option<u32>,
     pub local_size: Option<u32>,
-    /// How many workers it starts, if it is the launch of a node.
+    /// The options that must be the same on every node, if it is the launch of a node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub workers: Option<u32>,
+    pub launch: Option<NodeOptions>,
     /// Where the rank met the others, as this rank names it.
     pub master: String,
 }
@@ -77,9 +77,9 @@ impl JobMap {
     pub(super) fn compared(mut self) -> JobMap {
         let mut findings = Vec::new();
         let hosts = if self.simulated { Vec::new() } else { self.hosts() };
-        findings.extend(self.workers_differ());
+        findings.extend(self.launches_differ());
         // Each rank may be the launch of a node, which starts that node's workers.
-        let are_nodes = self.ranks.iter().all(|report| report.workers.is_some());
+        let are_nodes = self.ranks.iter().all(|report| report.launch.is_some());
         for (host, ranks) in hosts.iter().filter(|_| !are_nodes) {
             findings.extend(same_local_rank(host, ranks));
             findings.extend(other_local_size(host, ranks));
@@ -98,16 +98,15 @@ impl JobMap {
         tell_if_on_one_host(self.ranks.iter().map(|report| &*report.host));
     }
 
-    /// Reports nodes that start different numbers of workers.
-    fn workers_differ(&self) -> Option<Finding> {
+    /// Reports nodes whose launches have different options.
+    fn launches_differ(&self) -> Option<Finding> {
         let reports = self.ranks.iter();
-        let nodes: Vec<_> = reports
-            .map_while(|report| Some((&*report.host, [per_node(report.workers?)])))
-            .collect();
+        let nodes = reports.map_while(|report| Some((&*report.host, report.launch.as_ref()?)));
         Some(Finding::error(
-            "workers-of-nodes-differ",
-            nodes_differ(&nodes)?,
-            "each node computes the ranks of its workers from its own number",
+            "launches-differ",
+            nodes_differ(nodes)?,
+            "each node computes the ranks of its workers, and whether it waits for the other nodes, \
+             from its own options",
             SAME_OPTIONS,
         ))
     }
@@ -236,7 +235,7 @@ mod tests {
             address: None,
             local_rank: Some(0),
             local_size: Some(1),
-            workers: None,
+            launch: None,
             master: master.to_owned(),
         };
         let map = |master: &str, ranks| JobMap {

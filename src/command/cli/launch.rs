@@ -16,8 +16,8 @@ use clap::Args;
 use mpienv_ask::on_interface;
 use mpienv_core::seam::{Plan, PlanOptions, WordsError, counted};
 use mpienv_launch::seam::{
-    for_terminal, foreseen, launch_with_plan_options, own_program, places, share_of_workers,
-    topology, try_run, whole_process,
+    for_terminal, foreseen, launch_with_plan_options, node_options, own_program, places,
+    share_of_workers, topology, try_run, whole_process,
 };
 
 use super::meet::MeetOption;
@@ -151,7 +151,8 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     let info = on_interface(&options.given.with_own_addr(info))?;
     let launch = Launch::new(&info, workers).map_err(|error| failure(words, error))?;
     // Before its places are asked for: with restarts, they contain the number of the attempt.
-    let mut launch = launch.max_restarts(options.max_restarts).node_timeout(options.node_timeout);
+    let launch = launch.max_restarts(options.max_restarts).node_timeout(options.node_timeout);
+    let mut launch = options.stall_timeout.into_iter().fold(launch, Launch::stall_timeout);
     options.given.check_words()?;
     let places = places(&mut launch);
     // Expanding the words now reports errors before anything starts.
@@ -160,8 +161,9 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     let chosen = options.given.threads.chosen(&environment)?;
     let few = few_devices(places.first(), &environment);
     let said = options.warn(&info, &environment, places.first(), chosen, workers, few.clone());
-    let is_joint = options.max_restarts > 0 || options.stall_timeout.is_some();
-    let map = options.meet.wait(&info, Some(workers)).map_err(|failure| {
+    let of_node = node_options(&launch);
+    let is_joint = of_node.is_joint();
+    let map = options.meet.wait(&info, Some(of_node)).map_err(|failure| {
         failure.unless_said(said.iter().map(|finding| finding.code)).of_nodes()
     })?;
     // Launches that stay connected say it themselves.
@@ -245,7 +247,6 @@ impl Options {
             launch_with_plan_options(launch, self.plan_options()).output(output).subreaper(true);
         let launch = launch.keep_binding(self.keep_binding).bind(self.bind.into());
         let launch = self.grace.into_iter().fold(launch, Launch::grace);
-        let launch = self.stall_timeout.into_iter().fold(launch, Launch::stall_timeout);
         // A launcher divides the node's cores by itself.
         let is_launcher = typed::find(&self.given.command).is_some();
         chosen.or(is_launcher.then_some(Threads::Keep)).into_iter().fold(launch, Launch::threads)

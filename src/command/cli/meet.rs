@@ -9,6 +9,7 @@ use crate::{ClusterInfo, Error, Host};
 use clap::Args;
 use mpienv_ask::own_addr;
 use mpienv_core::seam::{Plan, PlanOptions};
+use mpienv_launch::seam::NodeOptions;
 
 use super::{Failure, check, lines_of, stream, time};
 
@@ -53,15 +54,14 @@ impl MeetOption {
         Ok(Plan::new(&info, options))
     }
 
-    /// Lets the ranks meet, or the launches of all nodes, each of which starts so many `workers`.
-    /// Rank 0 gets the map.
+    /// Lets the ranks meet, or the launches of all nodes, each with its options. Rank 0 gets the map.
     pub(super) fn wait(
         self,
         info: &ClusterInfo,
-        workers: Option<u32>,
+        launch: Option<NodeOptions>,
     ) -> Result<Option<JobMap>, Failure> {
         let Some(patience) = self.meet else { return Ok(None) };
-        let map = meet(info, patience, None, Measures::default(), workers)
+        let map = meet(info, patience, None, Measures::default(), launch)
             .map_err(|error| check::failure(info, error))?;
         let errors = || map.iter().flat_map(JobMap::errors);
         stream::report(&lines_of(errors()));

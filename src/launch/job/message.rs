@@ -14,16 +14,23 @@ use crate::wire;
 pub(super) struct Introduction {
     /// How often the platform had restarted the job, as this node knows it.
     pub base: u32,
-    /// How many workers this node starts.
-    pub workers: u32,
-    pub max_restarts: u32,
+    #[serde(flatten)]
+    pub options: NodeOptions,
+    pub host: String,
+}
+
+/// What must be the same on every node of a job.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeOptions {
+    /// How many workers a node starts.
+    pub(super) workers: u32,
+    pub(super) max_restarts: u32,
     /// How long a node may be silent.
     #[serde(with = "wire::milliseconds")]
-    pub node_timeout: Duration,
+    pub(super) node_timeout: Duration,
     /// How long the job may be silent, if that is limited.
     #[serde(default, with = "wire::optional_milliseconds")]
-    pub stall_timeout: Option<Duration>,
-    pub host: String,
+    pub(super) stall_timeout: Option<Duration>,
 }
 
 /// How much time the workers of other nodes have to exit.

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
-use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender, TryRecvError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use serde::de::DeserializeOwned;
 
 use super::coordinator::Coordinator;
 use super::link::Mailbox;
-use super::message::{Event, Introduction, Order, Verdict};
+use super::message::{Event, Introduction, NodeOptions, Order, Verdict};
 use crate::error::LaunchError;
 use crate::process::small_thread;
 use crate::{tell, wire};
@@ -30,6 +30,9 @@ use mpienv_rendezvous::{Gathered, Meeting, Member, Rendezvous};
 const CLOSING: Duration = Duration::from_secs(5);
 /// How long the launches of all nodes may take to arrive.
 const ARRIVAL: Duration = Duration::from_secs(600);
+/// How long the first node waits for the others before it says so, and how long another node does,
+/// which speaks only if the first one has not: it may be the one that is missing.
+const SAID_AFTER: [Duration; 2] = [Duration::from_secs(10), Duration::from_secs(60)];
 
 /// The launches of all nodes, connected.
 pub(super) struct Met {
@@ -43,11 +46,13 @@ pub(super) struct Met {
 /// Waits for the launches of all nodes, of which `info` is this one, and connects them.
 pub(super) fn meet(info: &ClusterInfo, own: &Introduction) -> Result<Met, LaunchError> {
     let (rank, port) = (info.rank(), info.launchers_port());
+    let NodeOptions { max_restarts, node_timeout, stall_timeout, .. } = own.options;
     let master = info.master_addr()?.clone();
     let rendezvous = Rendezvous::of(info, master.clone(), port).timeout(ARRIVAL);
+    let waiting = say_if_late(info, &master.with_port(port));
     let answer = |all: &Meeting| wire::write(&agree(all.members()).map(|(base, _)| base));
-    let met =
-        stay_connected(&rendezvous, Role::Launches, own.node_timeout, wire::write(own), answer);
+    let met = stay_connected(&rendezvous, Role::Launches, node_timeout, wire::write(own), answer);
+    drop(waiting);
     let (gathered, star) = met.map_err(|error| LaunchError::NotMet { port, error })?;
     let agreed = match gathered {
         Gathered::All(all) => agree(all.members()),
@@ -57,7 +62,6 @@ pub(super) fn meet(info: &ClusterInfo, own: &Introduction) -> Result<Met, Launch
             .map(|base| (base, Vec::new())),
     };
     let (base, hosts) = agreed.map_err(|reason| LaunchError::Mismatch { reason })?;
-    let Introduction { max_restarts, node_timeout, stall_timeout, .. } = *own;
     let mailbox = Arc::<Mailbox>::default();
     let star = star.map_err(LaunchError::Nodes)?;
     let waker = star.waker();
@@ -72,6 +76,27 @@ pub(super) fn meet(info: &ClusterInfo, own: &Introduction) -> Result<Met, Launch
     Ok(Met { nodes: nodes.map_err(LaunchError::Nodes)?, mailbox, base })
 }
 
+/// Says on stderr that the other nodes are late, unless the result is dropped before.
+fn say_if_late(info: &ClusterInfo, meeting_point: &str) -> Option<Sender<()>> {
+    let (node, nodes) = (info.rank().index(), info.world_size());
+    let after = SAID_AFTER[usize::from(node > 0)];
+    let line = format!(
+        "node {node} has waited {} s for `mpienv launch` of the other nodes at {meeting_point}, and \
+         waits for at most {} s: start it on all {nodes} nodes with the same --max-restarts and \
+         --stall-timeout",
+        after.as_secs(),
+        ARRIVAL.as_secs()
+    );
+    let (waiting, over) = mpsc::channel();
+    let say = move || {
+        if over.recv_timeout(after) == Err(RecvTimeoutError::Timeout) {
+            tell(&line);
+        }
+    };
+    small_thread("late").and_then(|thread| thread.spawn(say)).ok()?;
+    Some(waiting)
+}
+
 /// Returns the highest restart count and the hosts of all nodes, or which two nodes differ.
 fn agree(members: &[Member]) -> Result<(u32, Vec<String>), String> {
     let read = |(node, member): (usize, &Member)| {
@@ -80,8 +105,7 @@ fn agree(members: &[Member]) -> Result<(u32, Vec<String>), String> {
             .map_err(|_| format!("node {node} ({}) {other}", member.address()))
     };
     let all: Vec<Introduction> = members.iter().enumerate().map(read).collect::<Result<_, _>>()?;
-    let options: Vec<_> = all.iter().map(|one| (&*one.host, one.options())).collect();
-    if let Some(differing) = nodes_differ(&options) {
+    if let Some(differing) = nodes_differ(all.iter().map(|one| (&*one.host, &one.options))) {
         return Err(format!("{differing}; {SAME_OPTIONS}"));
     }
     let base = all.iter().fold(0, |base, one| base.max(one.base));
@@ -93,10 +117,13 @@ pub const SAME_OPTIONS: &str = "pass the same on every node";
 
 /// Returns the first option that a node has and the next one has not. Each node comes with its host
 /// and its options.
-pub fn nodes_differ<const N: usize>(nodes: &[(&str, [String; N])]) -> Option<String> {
-    let next = nodes.iter().skip(1);
-    (0..).zip(nodes.iter().zip(next)).find_map(|(node, ((host, own), (next_host, next)))| {
-        let (option, other) = own.iter().zip(next).find(|(option, other)| option != other)?;
+pub fn nodes_differ<'a>(
+    nodes: impl Iterator<Item = (&'a str, &'a NodeOptions)> + Clone,
+) -> Option<String> {
+    let next = nodes.clone().skip(1);
+    (0..).zip(nodes.zip(next)).find_map(|(node, ((host, own), (next_host, next)))| {
+        let mut both = own.texts().into_iter().zip(next.texts());
+        let (option, other) = both.find(|(option, other)| option != other)?;
         let next_node: u32 = node + 1;
         Some(format!(
             "node {node} ({host}) has {option}, and node {next_node} ({next_host}) has {other}"
@@ -122,21 +149,29 @@ pub fn tell_if_on_one_host<'a>(hosts: impl IntoIterator<Item = &'a str>) {
     }
 }
 
-/// Returns the option that says how many workers a node starts.
-pub fn per_node(workers: u32) -> String {
-    format!("--nproc-per-node {workers}")
-}
+impl NodeOptions {
+    /// Returns whether the launches of all nodes stay connected.
+    #[must_use]
+    pub fn is_joint(&self) -> bool {
+        self.max_restarts > 0 || self.stall_timeout.is_some()
+    }
 
-impl Introduction {
-    /// The options that must be the same on all nodes.
-    fn options(&self) -> [String; 4] {
-        let stall_timeout =
-            self.stall_timeout.map(|time| format!("--stall-timeout {}", time.as_secs_f64()));
+    /// Returns the options as a user passes them. The last one counts only where the nodes stay
+    /// connected.
+    fn texts(&self) -> [String; 4] {
+        let NodeOptions { workers, max_restarts, node_timeout, stall_timeout } = self;
+        let or_none = |option: &str, value: Option<String>| match value {
+            Some(value) => format!("{option} {value}"),
+            None => format!("no {option}"),
+        };
+        let seconds = |time: Duration| time.as_secs_f64().to_string();
+        let restarts = (*max_restarts > 0).then(|| max_restarts.to_string());
+        let node_timeout = self.is_joint().then(|| seconds(*node_timeout));
         [
-            per_node(self.workers),
-            format!("--max-restarts {}", self.max_restarts),
-            format!("--node-timeout {}", self.node_timeout.as_secs_f64()),
-            stall_timeout.unwrap_or_else(|| "no --stall-timeout".to_owned()),
+            format!("--nproc-per-node {workers}"),
+            or_none("--max-restarts", restarts),
+            or_none("--stall-timeout", stall_timeout.map(seconds)),
+            or_none("--node-timeout", node_timeout),
         ]
     }
 }

@@ -327,6 +327,69 @@ fn nodes_with_different_numbers_of_workers_are_named_with_both_before_a_worker_s
 }
 
 #[test]
+fn an_option_that_only_one_node_has_is_named_where_the_nodes_meet() {
+    let meet = ["--meet", PATIENT];
+    for options in [["--max-restarts", "1"], ["--stall-timeout", "540"]] {
+        for only in [0, 1] {
+            let port = master_port();
+            let with = [&options[..], &meet].concat();
+            let nodes = [0, 1].map(|rank| {
+                let options = if rank == only { &with[..] } else { &meet };
+                piped(&mut node("only", rank, port, options, "echo up"))
+            });
+            let [first, second] = nodes.map(|node| node.wait_with_output().unwrap());
+            for output in [&first, &second] {
+                assert_eq!(output.status.code(), Some(3), "{options:?}: {}", said(output));
+                assert!(output.stdout.is_empty(), "a worker has started: {}", said(output));
+            }
+            let [option, said] = [options.join(" "), said(&first)];
+            let has = [option, format!("no {}", options[0])];
+            let [with, without] = has.map(|option| format!(") has {option}"));
+            let (first, second) = if only == 0 { (with, without) } else { (without, with) };
+            let node_1 = format!("{first}, and node 1 (");
+            assert!(
+                said.starts_with("error [launches-differ]: node 0 (")
+                    && said.contains(&node_1)
+                    && said.contains(&second),
+                "{options:?}: {said}"
+            );
+        }
+    }
+}
+
+#[test]
+fn nodes_with_different_numbers_of_nodes_read_which_option_differs() {
+    let port = master_port().to_string();
+    let [mut first, second] = [("0", "2"), ("1", "3")].map(|(rank, nodes)| {
+        let place = ["--node-rank", rank, "--nnodes", nodes, "--master-addr", "127.0.0.1"];
+        let options = [&place[..], &["--master-port", &port, "--meet", PATIENT]].concat();
+        piped(&mut launch("nnodes", 1, &options, "echo up"))
+    });
+    let output = second.wait_with_output().unwrap();
+    // It still waits for the node that it expects.
+    first.kill().unwrap();
+    first.wait().unwrap();
+    let said = said(&output);
+    assert_eq!((output.status.code(), output.stdout.len()), (Some(3), 0), "{said}");
+    assert!(said.contains("with the same --nnodes and --nproc-per-node on every node"), "{said}");
+}
+
+#[test]
+fn a_node_whose_other_nodes_do_not_come_says_what_it_waits_for() {
+    let port = master_port();
+    let mut child = piped(&mut node("waits", 0, port, &["--max-restarts", "1"], "true"));
+    let mut line = String::new();
+    BufReader::new(child.stderr.take().unwrap()).read_line(&mut line).unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let expected = format!(
+        "mpienv: node 0 has waited 10 s for `mpienv launch` of the other nodes at 127.0.0.1:{}, ",
+        port - 1
+    );
+    assert!(line.starts_with(&expected) && line.contains("the same --max-restarts"), "{line}");
+}
+
+#[test]
 fn two_nodes_on_one_host_start_and_the_first_says_once_what_that_means() {
     let restarts = ["--max-restarts", "1"];
     let meet = ["--meet", PATIENT];
