@@ -507,3 +507,28 @@ fn exec_on_one_node_warns_of_a_port_that_is_in_use_and_starts_the_program() {
     assert_eq!((code, stdout.as_str()), (Some(3), ""), "{stderr}");
     assert!(stderr.starts_with("mpienv: port ") && !stderr.contains("[port-in-use]"), "{stderr}");
 }
+
+#[test]
+fn launch_on_one_node_warns_of_a_port_that_is_in_use_and_starts_the_workers() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = listener.local_addr().unwrap().port().to_string();
+    let said = format!(
+        "warning [port-in-use]: this is rank 0, but another program already listens on its port {taken}\n"
+    );
+    let launch = |vars: Vars, words: &[&str]| {
+        let words = [&["launch", "--nproc-per-node", "2"], words, &["--", "echo", "up"]].concat();
+        let (code, stdout, stderr) = run(&words, &[vars]);
+        assert_eq!((code, stdout.matches("up").count()), (Some(0), 2), "{stderr}");
+        stderr
+    };
+    let own: Vars = &[("MASTER_PORT", &taken)];
+    let unset = format!("unset MASTER_PORT={taken}, so that the job uses its own port ");
+    for words in [&[][..], &["--meet", "5"]] {
+        let stderr = launch(own, words);
+        assert!(stderr.starts_with(&said) && stderr.contains(&unset), "{stderr}");
+    }
+    assert_eq!(launch(own, &["-q"]), "");
+    assert_eq!(launch(&[("MASTER_PORT", &free_port().to_string())], &[]), "");
+    // Without one, the launch finds a port that is free.
+    assert_eq!(launch(&[], &[]), "");
+}

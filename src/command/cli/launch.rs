@@ -227,14 +227,15 @@ impl Options {
         let ranks = first.and_then(|place| place.ranks_on_host());
         let share = ranks.map(|ranks| share_of_workers(ranks, self.keep_binding));
         let too_many = share.and_then(|share| too_many(chosen, info.users_threads(), &share));
-        let is_met = self.meet.is_asked();
-        let port = if is_met { None } else { port::privileged_of_rank_0(info) };
+        // A meeting of several nodes finds out by itself whether rank 0 can listen, and fails.
+        let is_met = self.meet.is_asked() && info.world_size() > 1;
+        let port = first.filter(|_| !is_met).and_then(port::of_rank_0);
         let master = if is_met { None } else { doctor::master_of_several_nodes(info, PATIENCE) };
         let of_count = differs(info, "launch", workers);
         let findings = of_words.into_iter().chain(master).chain(too_many).chain(port);
         let findings = findings.chain(few).chain(of_count);
         let said = self.quiet.warn_also(&info.starting(workers), environment, findings);
-        if !is_met {
+        if !self.meet.is_asked() {
             warn::starts_anyway(&said);
         }
         said
