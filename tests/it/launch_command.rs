@@ -345,6 +345,22 @@ fn a_worker_that_failed_is_the_cause_although_one_that_lost_it_is_noticed_first(
 }
 
 #[test]
+fn a_worker_that_ends_after_one_that_lost_it_is_the_cause() {
+    // Rank 1 leaves the others, and its process ends only when that of rank 0 has.
+    let script = "cd $AT; \
+                  test $RANK = 0 && { echo $$ >new; mv new process; exit 3; }; \
+                  until test -e process; do sleep 0.01; done; \
+                  until grep -q 'State:.Z' /proc/$(cat process)/status; do sleep 0.01; done; \
+                  exit 101";
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = launch("later", 2, &[], script);
+    let output = command.env("AT", folder.path()).output().unwrap();
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(101), "{said}");
+    assert!(said.contains("mpienv: rank 1 on ") && said.contains(" exit code 3: rank 0"), "{said}");
+}
+
+#[test]
 fn a_worker_that_was_killed_is_the_cause_however_late_its_death_is_seen() {
     if !is_there("chrt") || !is_there("taskset") {
         return;

@@ -11,7 +11,8 @@ use crate::stop::{self, Request, SIGHUP, SIGKILL, SIGPIPE, is_request};
 use mpienv_core::seam::signal;
 use mpienv_core::{ErrorKind, host_name};
 
-/// How long after the first failure the death of a killed worker may still be its cause.
+/// How long after the first failure the death of a killed worker may still be its cause, and so may
+/// any worker's failure if the first one has lost another.
 const CAUSE_WITHIN: Duration = Duration::from_secs(1);
 /// How long after a request to end the job the workers that remain are named.
 const NAMED_AFTER: Duration = Duration::from_secs(2);
@@ -22,6 +23,9 @@ impl Running {
         self.failed = Some(Instant::now());
         let request = self.request();
         self.failing(request);
+        if has_lost_another(status) {
+            self.await_cause()?;
+        }
         self.end(Some(self.grace.after_failure))?;
         let (first, other) = match self.cause.take() {
             Some(cause) if is_consequence(status, cause.1) => (cause, Some((member, status))),
@@ -31,6 +35,26 @@ impl Running {
             self.keep(member, How::of(status, false));
         }
         Err(self.failure(&first.0, first.1, request))
+    }
+
+    /// Lets the worker that the first failed one has lost end by itself, and keeps it as the cause: it
+    /// may have left the others a moment before its process ends.
+    fn await_cause(&mut self) -> Result<(), LaunchError> {
+        let until = Instant::now() + CAUSE_WITHIN;
+        loop {
+            while let Some((member, status)) = self.reap()? {
+                if !has_lost_another(status) {
+                    self.cause = Some((member, status));
+                    return Ok(());
+                }
+                self.keep(member, How::of(status, false));
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if self.members.is_empty() || left.is_zero() || self.request().is_some() {
+                return Ok(());
+            }
+            self.supervisor.wait(Some(left));
+        }
     }
 
     /// Stops the workers because another node has failed.
