@@ -22,6 +22,7 @@ SLACK = float(os.environ.get("MPIENV_SLACK", "1"))
 TIMEOUT = 4 * SLACK
 HERE = os.path.dirname(os.path.abspath(__file__))
 LOST = r"DistBackendError: mpienv: .*rank 1 on .* is lost"
+LEFT = r"DistBackendError: mpienv: .*rank 1 called close or dropped its group"
 LATE = rf"DistBackendError: mpienv: .*rank 1 on .* did not arrive within {TIMEOUT:g} s"
 INTERRUPTED = r"^KeyboardInterrupt: $"
 # What goes wrong, what rank 0 must say over mpienv, and within how many seconds.
@@ -33,7 +34,7 @@ FAULTS = {
     "dtype": ("rank 1 brings another type", r"rank 1 called all_reduce_sum of 1000 f64, rank 0 .* of 1000 f32", 2),
     "call": ("rank 1 makes another call", r"rank 1 called barrier, rank 0 all_reduce_sum of 1000 f32", 2),
     "destroyed_twice": ("the group is destroyed twice", r"AssertionError|ValueError", 2),
-    "exception": ("rank 1 raises an exception", LOST, 3),
+    "exception": ("rank 1 raises an exception", LEFT, 3),
     "asynchronous": ("rank 1 is killed during an asynchronous call", LOST, 3),
     "aborted": ("another thread aborts the group", r"DistBackendError: .*canceled", 3),
     "interrupted_training": ("Ctrl-C while all ranks train", rf"{INTERRUPTED}|{LOST}", 1),

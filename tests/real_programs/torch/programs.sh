@@ -89,6 +89,19 @@ restarted() {
     [ "$(lines_of_ranks <<<"$output" | grep -c ': attempt 2: 3.0$')" = 2 ] && echo ok || fail "$output" "not two sums"
 }
 
+# left_early: a rank exits in the middle of a job. The launcher names it, and not the one whose call fails because of it.
+left_early() {
+    local code=0 output program='import sys, mpienv_rs.torch, torch, torch.distributed as d
+d.init_process_group("mpienv")
+d.all_reduce(torch.ones(1))
+d.get_rank() == 1 and sys.exit(7)
+d.all_reduce(torch.ones(1))'
+    printf '== rank 1 exits in the middle of a job\n'
+    output=$(timeout $limit mpienv launch --nproc-per-node 2 -- python -c "$program" 2>&1) || code=$?
+    [ $code = 7 ] && grep -oE '^mpienv: rank 1 on .* failed with exit code 7' <<<"$output" && echo ok ||
+        fail "$output" "exit code $code, and not that of rank 1"
+}
+
 outside=$PATH
 torch_programs() {
     local version newest=2.15.0 ranks here=$top/tests/real_programs/torch train=$top/examples/pytorch/train.py
@@ -112,6 +125,7 @@ torch_programs() {
         step_of mpienv launch --nproc-per-node 2 -- python "$here/resources.py"
         as_over_gloo python "$here/lifecycle.py" BACKEND -- mpienv launch --nproc-per-node 2 --
         restarted
+        left_early
         step_of python "$here/arguments.py"
         step_of python "$here/messages.py"
         step_of python "$here/faults.py"

@@ -8,6 +8,7 @@ import functools
 import os
 import sys
 import threading
+import time
 import weakref
 from types import FrameType
 from typing import Any, Callable, List, Optional, Sequence, Tuple
@@ -48,6 +49,8 @@ _SHORT, _MOMENT = 128 << 10, 200
 _BACKWARD = graph._engine_run_backward.__code__
 _NO_TIMEOUT = datetime.timedelta(0)
 _OPEN: weakref.WeakSet[Operations] = weakref.WeakSet()
+# How many seconds after a failure of another rank this one ends, so that the other one ends first.
+_LATER = 1.0
 
 
 class _Channel:
@@ -119,6 +122,8 @@ class Operations:
 
     _done: Any = None
     _is_closed = False
+    # When a call of any group last failed because of another rank.
+    _failed_at = -_LATER
 
     def _start(self, store: Any, rank: int, size: int, timeout: datetime.timedelta, ranks: Sequence[int]) -> None:
         """Connects the group. `ranks` are those of the job; a group of all ranks may have none."""
@@ -281,6 +286,8 @@ class Operations:
 
     def _failed_as(self, operation: str, code: int, text: str) -> Exception:
         self._failure = code
+        if code in (LOST, REFUSED):
+            Operations._failed_at = time.monotonic()
         return dist.DistBackendError(f"mpienv: {operation}: {text}")
 
     # Operations that reduce.
@@ -763,9 +770,13 @@ def _after_fork() -> None:
 
 
 def _at_exit() -> None:
-    """Leaves the groups before the interpreter takes its time to end, so that the other ranks learn it at once."""
+    """Leaves the groups before the interpreter takes its time to end, so that the other ranks learn it at once.
+
+    A rank that fails because another one has left lets that one end first: a launcher names the first that ends.
+    """
     for group in list(_OPEN):
         group.leave()
+    time.sleep(max(0.0, Operations._failed_at + _LATER - time.monotonic()))
 
 
 atexit.register(_at_exit)
