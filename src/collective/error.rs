@@ -1,6 +1,7 @@
 //! Why connecting a group or one of its calls fails.
 
 use std::io;
+use std::sync::Arc;
 
 use super::call::Call;
 use crate::rendezvous::RendezvousError;
@@ -41,8 +42,8 @@ pub(super) const PANICKED: &str = "it panicked";
 
 /// Why [`Group::connect`](super::Group::connect) or a call of a group failed.
 ///
-/// Do not use a group after an error: every later call fails too and names the same rank, except
-/// over MPI. Only after a [`CollectiveError::Argument`] that every rank got in the same call, or
+/// Do not use a group after an error: every later call fails too, with
+/// [`Earlier`](CollectiveError::Earlier), which has the same kind and rank, except over MPI. Only after a [`CollectiveError::Argument`] that every rank got in the same call, or
 /// that a `send`, `receive` or `send_receive` returned, can it still be used.
 ///
 /// `?` turns every error of this crate into this one, so that a program can exit with the codes of
@@ -195,6 +196,10 @@ pub enum CollectiveError {
     /// [`Group::canceller`](super::Group::canceller).
     #[error("the call was canceled by another thread of this process")]
     Canceled,
+    /// An earlier call of the group, or of one that shares connections with it, failed for this
+    /// reason.
+    #[error("{0} (in an earlier call)")]
+    Earlier(Arc<CollectiveError>),
     /// The environment is wrong, such as `RANK=1x`, or does not say where rank 0 is.
     #[error(transparent)]
     Environment(#[from] mpienv_core::Error),
@@ -225,14 +230,15 @@ impl CollectiveError {
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         use CollectiveError::{
-            Canceled, Environment, Lost, MpiTimedOut, NoMpi, Rendezvous, Socket, SomeTimedOut,
-            TimedOut, Watch,
+            Canceled, Earlier, Environment, Lost, MpiTimedOut, NoMpi, Rendezvous, Socket,
+            SomeTimedOut, TimedOut, Watch,
         };
         match self {
             TimedOut { .. } | SomeTimedOut { .. } | MpiTimedOut { .. } => ErrorKind::TimedOut,
             Lost { .. } => ErrorKind::Lost,
             Canceled => ErrorKind::Canceled,
             Environment(_) | Socket(_) | Watch(_) | NoMpi => ErrorKind::Environment,
+            Earlier(error) => error.kind(),
             Rendezvous(error) => error.kind(),
             #[cfg(feature = "mpi")]
             CollectiveError::Mpi(error) => error.kind(),
@@ -255,8 +261,9 @@ impl CollectiveError {
     /// ```
     #[must_use]
     pub fn rank(&self) -> Option<u32> {
-        use CollectiveError::{Differs, Disagree, Lost, TimedOut};
+        use CollectiveError::{Differs, Disagree, Earlier, Lost, TimedOut};
         match self {
+            Earlier(error) => error.rank(),
             Lost { rank, .. } | TimedOut { rank, .. } => Some(*rank),
             Differs { rank, .. } | Disagree { rank, .. } => Some(*rank),
             _ => None,

@@ -203,7 +203,10 @@ impl Group {
     /// used afterwards.
     ///
     /// # Errors
-    /// As [`Group::all_reduce_sum`].
+    /// As [`Group::all_reduce_sum`]. If an earlier call failed, of this group or of one that shares
+    /// connections with it, [`CollectiveError::Earlier`] with that error, although the group is
+    /// closed: a program that ends with this call does not report success after a failure. To leave
+    /// a failed group without an error, drop it.
     #[doc(alias("MPI_Finalize"))]
     pub fn close(self) -> Result<()> {
         self.transport.close()

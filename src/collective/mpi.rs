@@ -20,7 +20,7 @@ mod sum;
 mod watch;
 
 use std::io::{self, Write as _};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::Duration;
 
@@ -66,6 +66,8 @@ pub(super) struct Mpi {
     /// The library's name and version.
     library: String,
     cancel: Arc<Cancel>,
+    /// The first difference between the ranks' calls, in any of the groups.
+    failed: Arc<OnceLock<Arc<CollectiveError>>>,
 }
 
 #[derive(Debug)]
@@ -101,8 +103,9 @@ impl Mpi {
         let library = format!("{}, {}", world.library().display(), world.version());
         let (watch, ranks) = (Arc::new(watch), Ranks::World(world));
         let numbers = (0..rank.size()).collect();
-        let (sum, rooms, cancel) = (Sum::default(), Vec::new(), Arc::default());
-        Ok(Mpi { watch, ranks, numbers, timeout, spins, sum, rooms, library, cancel })
+        let (sum, rooms, cancel, failed) =
+            (Sum::default(), Vec::new(), Arc::default(), Arc::default());
+        Ok(Mpi { watch, ranks, numbers, timeout, spins, sum, rooms, library, cancel, failed })
     }
 
     /// Makes a call under the watch.
@@ -277,18 +280,20 @@ impl Transport for Mpi {
     }
 
     fn close(self: Box<Self>) -> Result<()> {
+        let earlier = self.failed.get().map(Arc::clone);
         // Only the world is finalized.
-        if let Ranks::Group(_) = self.ranks {
-            return Ok(());
+        if let Ranks::World(_) = self.ranks {
+            // Every rank hears from all others.
+            self.agree(Call::CLOSE)?;
         }
-        // Every rank hears from all others.
-        self.agree(Call::CLOSE)?;
         let Mpi { watch, ranks, timeout, .. } = *self;
-        let Ranks::World(world) = ranks else { return Ok(()) };
-        // Announce the exit before finalizing: after a stop signal, a launcher may kill a rank
-        // during MPI_Finalize.
-        watch.end();
-        Ok(world.finalize_within(watch::limit(timeout))?)
+        if let Ranks::World(world) = ranks {
+            // Announce the exit before finalizing: after a stop signal, a launcher may kill a rank
+            // during MPI_Finalize.
+            watch.end();
+            world.finalize_within(watch::limit(timeout))?;
+        }
+        earlier.map_or(Ok(()), |earlier| Err(CollectiveError::Earlier(earlier)))
     }
 
     fn split(&mut self, color: u32, key: u32) -> Result<Box<dyn Transport>> {
@@ -304,7 +309,19 @@ impl Transport for Mpi {
         let Mpi { timeout, spins, .. } = *self;
         let (watch, library, ranks) =
             (Arc::clone(&self.watch), self.library.clone(), Ranks::Group(group));
-        let (sum, rooms, cancel) = (Sum::default(), Vec::new(), self.cancel());
-        Ok(Box::new(Mpi { watch, ranks, numbers, timeout, spins, sum, rooms, library, cancel }))
+        let (sum, rooms, cancel, failed) =
+            (Sum::default(), Vec::new(), self.cancel(), Arc::clone(&self.failed));
+        Ok(Box::new(Mpi {
+            watch,
+            ranks,
+            numbers,
+            timeout,
+            spins,
+            sum,
+            rooms,
+            library,
+            cancel,
+            failed,
+        }))
     }
 }

@@ -248,9 +248,10 @@ pub trait Transport: Send {
     /// What cancels the calls of the transport.
     fn cancel(&self) -> Arc<Cancel>;
 
-    /// Closes the transport, after waiting for all ranks if it needs to.
+    /// Closes the transport, after waiting for all ranks if it needs to. Fails if an earlier call
+    /// failed.
     fn close(self: Box<Self>) -> Result<()> {
-        Ok(())
+        self.tcp().map_or_else(|| self.cancel().check(), |tcp| tcp.members.check_earlier())
     }
 
     /// How many bytes this rank has written to other ranks, protocol included; `None` if unknown.

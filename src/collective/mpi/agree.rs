@@ -1,5 +1,7 @@
 //! The comparison of what the ranks call, which MPI leaves out.
 
+use std::sync::Arc;
+
 use super::{Mpi, unreadable};
 use crate::call::{Call, Message};
 use crate::error::{CollectiveError, Result};
@@ -37,13 +39,19 @@ impl Mpi {
         let own = self.numbers[self.rank().index() as usize];
         let all = self.wait(|ranks| ranks.start_all_gather(&call.described()))?;
         let all = all.as_chunks().0.iter().map(|described| Call::from_described(*described));
-        match self.numbers.iter().zip(all).find(|(_, found)| *found != Some(call)) {
-            Some((&rank, Some(found))) => {
-                Err(CollectiveError::different_calls(rank, found, own, call))
-            }
-            Some((&rank, None)) => Err(unreadable(rank)),
-            None => Ok(()),
-        }
+        let other = self.numbers.iter().zip(all).find(|(_, found)| *found != Some(call));
+        other.map_or(Ok(()), |(&rank, found)| {
+            Err(self.fail(|| match found {
+                Some(found) => CollectiveError::different_calls(rank, found, own, call),
+                None => unreadable(rank),
+            }))
+        })
+    }
+
+    /// Returns the error of the call that fails, and keeps it for [`close`](crate::Group::close).
+    fn fail(&self, error: impl Fn() -> CollectiveError) -> CollectiveError {
+        self.failed.get_or_init(|| Arc::new(error()));
+        error()
     }
 
     /// Compares the calls of the ranks that send and receive messages.
@@ -61,7 +69,8 @@ impl Mpi {
             let found = self.wait(|_| Ok(received))?;
             self.wait(|_| Ok(sent))?;
             let found = found.first_chunk().and_then(|found| Call::from_described(*found));
-            calls.push((other, found.ok_or_else(|| unreadable(self.numbers[other as usize]))?));
+            let unreadable = || self.fail(|| unreadable(self.numbers[other as usize]));
+            calls.push((other, found.ok_or_else(unreadable)?));
         }
         for &Message { other, said, heard } in messages {
             // A rank that both sends and receives makes two calls, in any order.
@@ -71,7 +80,7 @@ impl Mpi {
             let found = calls.iter().find(|(rank, _)| *rank == other);
             let [rank, own] = [other, self.rank().index()].map(|rank| self.numbers[rank as usize]);
             let found = found.map_or(said, |(_, found)| *found);
-            return Err(CollectiveError::different_calls(rank, found, own, said));
+            return Err(self.fail(|| CollectiveError::different_calls(rank, found, own, said)));
         }
         Ok(())
     }

@@ -178,6 +178,11 @@ impl Members {
         self.links().begin(call)
     }
 
+    /// Fails if an earlier call failed, or if calls are canceled.
+    pub(crate) fn check_earlier(&self) -> Result<()> {
+        self.links().check_earlier()
+    }
+
     /// Checks for lost ranks, while this rank has been waiting since `since` for the members at
     /// `places`. If what it waits for `has_come`, this call goes on and the next one fails.
     pub(crate) fn check_while_waiting(

@@ -71,7 +71,7 @@ pub(super) struct Links {
     /// fails.
     noted: Option<(Culprit, Instant)>,
     /// The first failure. Every later call fails in the same way.
-    failed: Option<(u32, Reason)>,
+    failed: Option<Arc<CollectiveError>>,
     /// The process that connected: in a forked child, the connections are still those of its
     /// parent.
     owner: Owner,
@@ -201,19 +201,20 @@ impl Links {
 
     /// Fails if an earlier call failed, or if a peer was lost after its part in the last call.
     fn check(&mut self) -> Result<()> {
+        self.check_earlier()?;
+        self.noted.take().map_or(Ok(()), |(culprit, _)| Err(self.give_up(&[], culprit)))
+    }
+
+    /// Fails if an earlier call failed, or if calls are canceled.
+    pub(super) fn check_earlier(&mut self) -> Result<()> {
         if !self.owner.is_here() {
             return Err(CollectiveError::Forked { connected: self.owner.id() });
         }
         if self.cancel.is_set() {
             return Err(self.give_up_canceled(&[]));
         }
-        if let Some((rank, reason)) = &self.failed {
-            let mut earlier = reason.clone();
-            let (Reason::Lost(text) | Reason::Difference(text)) = &mut earlier;
-            text.push_str(" (in an earlier call)");
-            return Err(self.failure(*rank, earlier));
-        }
-        self.noted.take().map_or(Ok(()), |(culprit, _)| Err(self.give_up(&[], culprit)))
+        let failed = self.failed.iter().map(Arc::clone).next();
+        failed.map_or(Ok(()), |earlier| Err(CollectiveError::Earlier(earlier)))
     }
 
     /// Returns a peer that sends this rank a message where it should make the call that this rank
@@ -343,6 +344,12 @@ impl Links {
             }
         }
         None
+    }
+
+    /// Returns the error of the call that fails, and keeps it for later ones.
+    fn fail(&mut self, error: impl Fn(&Links) -> CollectiveError) -> CollectiveError {
+        self.failed = Some(Arc::new(error(self)));
+        error(self)
     }
 
     fn failure(&self, rank: u32, reason: Reason) -> CollectiveError {

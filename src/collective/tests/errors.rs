@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::calls::{CALLS, Made, RINGS, is_named};
 use super::measured::longer_than;
-use super::{OVER, PLENTY, TCP, over_each, over_each_owned, over_each_within, over_one};
+use super::{OVER, PLENTY, SHARED, TCP, over_each, over_each_owned, over_each_within, over_one};
 use crate::{CollectiveError, Group, threads};
 
 #[test]
@@ -64,6 +64,69 @@ fn a_group_that_has_failed_fails_again_at_once_and_names_the_same_rank() {
             assert!(took < PLENTY, "{over}: {took:?}");
         }
     }
+}
+
+#[test]
+fn a_group_that_has_failed_closes_with_an_error_of_the_same_kind_and_rank() {
+    type Fails = fn(&mut Group) -> Result<(), CollectiveError>;
+    let fails: [Fails; 3] = [
+        |group| match group.rank().index() {
+            1 => group.barrier(),
+            _ => group.all_gather(b"x").map(drop),
+        },
+        |group| group.split(0, 0)?.broadcast(&mut [0_u8], group.rank().index()),
+        |group| match group.rank().index() {
+            1 => {
+                group.abort(3, "the matrix is singular");
+                group.barrier()
+            }
+            _ => group.barrier(),
+        },
+    ];
+    for fail in fails {
+        for (over, errors) in over_each_owned(PLENTY, 3, |mut group| {
+            let first = fail(&mut group).unwrap_err();
+            (first, group.close())
+        }) {
+            for (first, closed) in errors {
+                let closed = closed.unwrap_err();
+                let same = (closed.kind(), closed.rank()) == (first.kind(), first.rank());
+                assert!(same, "{over}: {closed}, after {first}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_group_that_has_timed_out_says_so_in_later_calls_and_when_it_closes() {
+    for backend in [SHARED, TCP] {
+        let left = AtomicU32::new(0);
+        let results = over_one(backend, Duration::from_millis(100), 2, &|mut group: Group| {
+            if group.rank().index() == 1 {
+                while left.load(Ordering::Relaxed) == 0 {
+                    thread::sleep(Duration::from_millis(1));
+                }
+                return Vec::new();
+            }
+            let errors = [group.barrier(), group.barrier(), group.close()];
+            left.store(1, Ordering::Relaxed);
+            errors.map(|result| result.map_err(|error| (error.kind(), error.rank()))).to_vec()
+        });
+        assert_eq!(results[0], [Err((mpienv_core::ErrorKind::TimedOut, Some(1))); 3], "{backend}");
+    }
+}
+
+#[test]
+fn a_group_whose_calls_were_all_made_or_refused_on_all_ranks_closes_without_an_error() {
+    for (over, closed) in over_each_owned(PLENTY, 3, |mut group| {
+        group.barrier().unwrap();
+        group.broadcast(&mut [0_u8], 3).unwrap_err();
+        group.send(&[0_u8], 3).unwrap_err();
+        group.close()
+    }) {
+        assert!(closed.iter().all(Result::is_ok), "{over}: {closed:?}");
+    }
+    assert!(Group::alone().close().is_ok());
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::super::peer::{Fault, Peer, Progress, Reason, Transfer};
 use super::{Culprit, Exchange, Links};
+use crate::call::Call;
 use crate::error::{CANCELED, CollectiveError, PANICKED, THIS_PROCESS, aborted};
 
 /// The bounds of [`attribution`]: of the ranks that time out, the silent one is to blame.
@@ -96,19 +97,17 @@ impl Links {
         let is_sound = accusation.is_none_or(|(accuser, other)| accuser != other);
         if silent.is_none() && reasons.is_empty() && is_sound && suspect != self.own as usize {
             // They wait for each other.
-            let call = call.to_string();
-            let error = CollectiveError::SomeTimedOut { seconds, call };
-            self.failed = Some((self.own, Reason::Difference(error.to_string())));
-            return error;
+            return self
+                .fail(|_| CollectiveError::SomeTimedOut { seconds, call: call.to_string() });
         }
         let culprit = silent.unwrap_or(suspect) as u32;
         if let Some((_, reason)) = reasons.into_iter().find(|(rank, _)| *rank == culprit) {
-            self.failed = Some((culprit, reason.clone()));
-            return self.failure(culprit, reason);
+            return self.fail(|links| links.failure(culprit, reason.clone()));
         }
-        self.failed = Some((culprit, Reason::Lost(format!("it sent nothing for {seconds} s"))));
-        let (rank, host) = (self.name(culprit), self.host(culprit));
-        CollectiveError::TimedOut { rank, host, seconds }
+        self.fail(|links| {
+            let (rank, host) = (links.name(culprit), links.host(culprit));
+            CollectiveError::TimedOut { rank, host, seconds }
+        })
     }
 
     /// Fails this group: finds the rank to blame and reports it to all peers.
@@ -120,7 +119,7 @@ impl Links {
     /// `all` is what the current transfer exchanges.
     pub(super) fn give_up(&mut self, all: &[Exchange<'_>], culprit: Culprit) -> CollectiveError {
         let Culprit(index, fault) = self.earlier_than(culprit);
-        let mut found = None;
+        let mut calls = None;
         let (culprit, reason) = match fault {
             Fault::Lost(reason) => self.first_lost(index, reason),
             Fault::Suspect { blamed } => {
@@ -135,9 +134,8 @@ impl Links {
                 let rank = index as u32;
                 let pair = all.get(index).and_then(|one| one.pair);
                 let own = pair.map_or(self.current.call, |[said, _]| said);
-                let named = self.name(rank);
-                let error = CollectiveError::different_calls(named, call, self.name(self.own), own);
-                (rank, Reason::Difference(found.insert(error).to_string()))
+                calls = Some((call, own));
+                (rank, Reason::Difference(self.differing(rank, call, own).to_string()))
             }
         };
         self.abort_all(all, culprit, &reason);
@@ -145,8 +143,15 @@ impl Links {
         if matches!(&reason, Reason::Lost(reason) if reason == PANICKED) {
             self.await_exit_of(culprit);
         }
-        self.failed = Some((culprit, reason.clone()));
-        found.unwrap_or_else(|| self.failure(culprit, reason))
+        self.fail(|links| match calls {
+            Some((found, own)) => links.differing(culprit, found, own),
+            None => links.failure(culprit, reason.clone()),
+        })
+    }
+
+    /// Returns the error for a rank that called `found` where this one called `own`.
+    fn differing(&self, rank: u32, found: Call, own: Call) -> CollectiveError {
+        CollectiveError::different_calls(self.name(rank), found, self.name(self.own), own)
     }
 
     /// Gives up because this rank aborts the job, and reports itself to all peers.
@@ -178,7 +183,7 @@ impl Links {
             let reason = Reason::Lost(reason);
             self.abort_all(all, self.own, &reason);
             self.hang_up();
-            self.failed = Some((self.own, reason));
+            self.fail(|links| links.failure(links.own, reason.clone()));
         }
     }
 
