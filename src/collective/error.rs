@@ -192,6 +192,17 @@ pub enum CollectiveError {
         /// The ID of the process that connected the group.
         connected: u32,
     },
+    /// Two threads of this process connected the same rank of a job at the same time. Both get this
+    /// error.
+    #[error(
+        "two threads of rank {rank} connect a group at the same time, so that ranks could pair different groups: connect \
+         one group after the other, in the same order on all ranks, or connect once and `split` the group"
+    )]
+    #[non_exhaustive]
+    ConnectsTwice {
+        /// This rank.
+        rank: u32,
+    },
     /// Another thread of this process canceled the call: see
     /// [`Group::canceller`](super::Group::canceller).
     #[error("the call was canceled by another thread of this process")]

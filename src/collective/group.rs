@@ -54,6 +54,10 @@ impl Group {
     /// Connects all ranks of the job, with the defaults of [`Group::builder`], which include
     /// [warnings](ClusterInfo::warn) on stderr.
     ///
+    /// A job that needs several groups [splits](Group::split) one, or connects them one after the
+    /// other, in the same order on all ranks, as with MPI's communicators. Two threads of a rank
+    /// that connect at the same time get an error.
+    ///
     /// Each later call also waits at most 60 s for another rank: a rank that computes or writes for
     /// longer between two calls ends the job. [`GroupBuilder::timeout`] sets this limit, and
     /// [`GroupBuilder::connect_timeout`] another one for connecting.
