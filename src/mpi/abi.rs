@@ -52,6 +52,18 @@ pub(super) type Errhandler = Typed<'e'>;
 /// `MPI_Request`.
 pub(super) type RequestHandle = Typed<'r'>;
 
+/// An `MPI_Status` of any ABI, which only the library reads. The longest is that of the standard:
+/// 32 bytes, where Open MPI's has 24 and MPICH's 20.
+#[derive(Clone, Copy, Default)]
+#[repr(C)]
+pub(super) struct Status([u64; 4]);
+
+impl Status {
+    pub(super) fn place(&mut self) -> *mut c_void {
+        (&raw mut *self).cast()
+    }
+}
+
 /// The constants of `mpi.h` that differ from ABI to ABI.
 pub(super) struct Constants {
     pub comm_world: Comm,
@@ -63,7 +75,6 @@ pub(super) struct Constants {
     pub errors_return: Errhandler,
     pub request_null: RequestHandle,
     pub in_place: *const c_void,
-    pub status_ignore: *mut c_void,
     pub thread_funneled: c_int,
     pub thread_serialized: c_int,
 }
@@ -83,7 +94,6 @@ impl Constants {
             errors_return: Typed(handle(0x5400_0001)),
             request_null: Typed(handle(0x2c00_0000)),
             in_place: ptr::without_provenance(usize::MAX),
-            status_ignore: ptr::without_provenance_mut(1),
             thread_funneled: 1,
             thread_serialized: 2,
         }
@@ -102,7 +112,6 @@ impl Constants {
             errors_return: Typed(handle(0x143)),
             request_null: Typed(handle(0x180)),
             in_place: ptr::without_provenance(1),
-            status_ignore: ptr::null_mut(),
             thread_funneled: 1024,
             thread_serialized: 2048,
         }
@@ -124,7 +133,6 @@ impl Constants {
             errors_return: Typed(handle("ompi_mpi_errors_return")?),
             request_null: Typed(handle("ompi_request_null")?),
             in_place: ptr::without_provenance(1),
-            status_ignore: ptr::null_mut(),
             thread_funneled: 1,
             thread_serialized: 2,
         })

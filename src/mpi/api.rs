@@ -5,7 +5,7 @@
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr;
 
-use super::abi::{Comm, Constants, Datatype, RequestHandle};
+use super::abi::{Comm, Constants, Datatype, RequestHandle, Status};
 use super::error::{MpiError, Result};
 use super::functions::Functions;
 use mpienv_core::Rank;
@@ -137,20 +137,45 @@ impl Api {
         self.check(call, start(&raw mut request)?).map(|()| request)
     }
 
-    /// Returns whether a started call is done. The request is then null, which is always done.
-    pub(super) fn test(&self, call: &'static str, request: &mut RequestHandle) -> Result<bool> {
-        let mut flag = 0;
-        // SAFETY: the request is one that MPI returned, or null; the status is ignored.
-        let code =
-            unsafe { self.functions.test(request, &raw mut flag, self.constants.status_ignore) };
-        self.check(call, code).map(|()| flag != 0)
+    /// Returns the status of a started call that is done. The request is then null, which is always
+    /// done.
+    pub(super) fn test(
+        &self,
+        call: &'static str,
+        request: &mut RequestHandle,
+    ) -> Result<Option<Status>> {
+        let (mut flag, mut status) = (0, Status::default());
+        // SAFETY: the request is one that MPI returned, or null; the others are of this thread.
+        let code = unsafe { self.functions.test(request, &raw mut flag, status.place()) };
+        self.check(call, code).map(|()| (flag != 0).then_some(status))
     }
 
-    /// Waits until a started call is done.
-    pub(super) fn wait(&self, call: &'static str, request: &mut RequestHandle) -> Result<()> {
-        // SAFETY: the request is one that MPI returned, or null; the status is ignored.
-        let code = unsafe { self.functions.wait(request, self.constants.status_ignore) };
-        self.check(call, code)
+    /// Waits until a started call is done, and returns its status.
+    pub(super) fn wait(&self, call: &'static str, request: &mut RequestHandle) -> Result<Status> {
+        let mut status = Status::default();
+        // SAFETY: the request is one that MPI returned, or null; the status is of this thread.
+        let code = unsafe { self.functions.wait(request, status.place()) };
+        self.check(call, code).map(|()| status)
+    }
+
+    /// Fails if a message had fewer bytes than were expected. MPI itself refuses more.
+    pub(super) fn check_length(
+        &self,
+        call: &'static str,
+        mut status: Status,
+        from: u32,
+        expected: usize,
+    ) -> Result<()> {
+        let mut count = 0;
+        // SAFETY: the status is of a message of bytes, and the pointer is to an int.
+        let code = unsafe {
+            self.functions.get_count(status.place(), self.constants.byte, &raw mut count)
+        };
+        self.check("MPI_Get_count", code)?;
+        match usize::try_from(count).unwrap_or_default() {
+            received if received == expected => Ok(()),
+            received => Err(MpiError::Shorter { call, from, received, expected }),
+        }
     }
 
     /// Describes `count` values, in a buffer of one or several times as many.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use super::abi::Comm;
+use super::abi::{Comm, Status};
 use super::api::{Api, Buffer, Element, int};
 use super::error::{MpiError, Result};
 use super::session::Session;
@@ -210,8 +210,8 @@ impl Communicator {
     /// both with this `tag` (`MPI_Sendrecv`).
     ///
     /// # Errors
-    /// If MPI returns an error, as for more bytes than `received` has, or if there are 2^31 bytes
-    /// or more; `received` is then undefined.
+    /// If rank `from` sends fewer bytes than `received` has, if MPI returns an error, as for more
+    /// bytes, or if there are 2^31 bytes or more; `received` is then undefined.
     pub fn send_receive(
         &self,
         bytes: &[u8],
@@ -221,20 +221,24 @@ impl Communicator {
         tag: u16,
     ) -> Result<()> {
         const CALL: &str = "MPI_Sendrecv";
-        self.call(CALL, |api| {
-            let (to, from, tag) = (int(CALL, to)?, int(CALL, from)?, int(CALL, tag)?);
+        let expected = received.len();
+        self.session.run(|api| {
+            let mut status = Status::default();
+            let (to, source, tag) = (int(CALL, to)?, int(CALL, from)?, int(CALL, tag)?);
             let Buffer { first: sent, count: length, .. } =
                 api.buffer(CALL, bytes.as_ptr(), bytes.len())?;
             let Buffer { first, count, datatype: byte } =
                 api.buffer(CALL, received.as_mut_ptr(), received.len())?;
-            let (functions, status) = (&api.functions, api.constants.status_ignore);
-            // SAFETY: MPI reads `length` bytes and writes at most `count` bytes until it returns;
-            // the status is ignored.
-            Ok(unsafe {
+            let (functions, comm, place) = (&api.functions, self.comm, status.place());
+            // SAFETY: MPI reads `length` bytes and writes at most `count` bytes and the status until
+            // it returns.
+            let code = unsafe {
                 functions.sendrecv(
-                    sent, length, byte, to, tag, first, count, byte, from, tag, self.comm, status,
+                    sent, length, byte, to, tag, first, count, byte, source, tag, comm, place,
                 )
-            })
+            };
+            api.check(CALL, code)?;
+            api.check_length(CALL, status, from, expected)
         })
     }
 

@@ -77,6 +77,22 @@ pub enum MpiError {
         /// The text that MPI_Error_string returns for the code, in one line.
         text: String,
     },
+    /// A message had fewer bytes than this rank was to receive.
+    #[error(
+        "{call}: rank {from} sent {received} bytes where this rank receives {expected}: a message needs the same count \
+         on both ranks"
+    )]
+    #[non_exhaustive]
+    Shorter {
+        /// The function.
+        call: &'static str,
+        /// The rank that sent the message, by its number in the communicator.
+        from: u32,
+        /// How many bytes it sent.
+        received: usize,
+        /// How many bytes this rank was to receive.
+        expected: usize,
+    },
     /// Not all other ranks arrived in time.
     #[error(
         "{call} did not complete within {} s: a rank hangs, is lost, or makes another call; stop the job with abort",

@@ -204,4 +204,5 @@ functions! {
     );
     test = "MPI_Test"(request: *mut RequestHandle, flag: *mut c_int, status: *mut c_void);
     wait = "MPI_Wait"(request: *mut RequestHandle, status: *mut c_void);
+    get_count = "MPI_Get_count"(status: *const c_void, datatype: Datatype, count: *mut c_int);
 }

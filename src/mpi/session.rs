@@ -119,7 +119,7 @@ impl Session {
             // SAFETY: the handle is a communicator's.
             let start = |request| Ok(unsafe { api.functions.ibarrier(self.closing, request) });
             let mut barrier = api.start("MPI_Ibarrier", start)?;
-            if !done_within(limit, || api.test(CALL, &mut barrier))? {
+            if !done_within(limit, || Ok(api.test(CALL, &mut barrier)?.is_some()))? {
                 return Err(MpiError::TimedOut { call: CALL, limit });
             }
             api.free(self.closing)?;

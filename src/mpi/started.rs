@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::abi::{Constants, RequestHandle};
+use super::abi::{Constants, RequestHandle, Status};
 use super::api::{Api, Buffer, Element, Value, int};
 use super::communicator::Communicator;
 use super::error::{MpiError, Result};
@@ -51,6 +51,8 @@ pub struct Request<B: Default> {
     name: &'static str,
     handle: RequestHandle,
     is_done: bool,
+    /// The rank whose message this call receives, and how many bytes it must have.
+    receives: Option<(u32, usize)>,
 }
 
 impl<B: Default> Request<B> {
@@ -64,7 +66,8 @@ impl<B: Default> Request<B> {
         match session.run(|api| api.start(name, |handle| start(api, handle))) {
             Ok(handle) => {
                 session.started.fetch_add(1, Ordering::Relaxed);
-                Ok(Request { buffer, session: Arc::clone(session), name, handle, is_done: false })
+                let session = Arc::clone(session);
+                Ok(Request { buffer, session, name, handle, is_done: false, receives: None })
             }
             Err(error) => {
                 // MPI may still use the buffer.
@@ -79,8 +82,10 @@ impl<B: Default> Request<B> {
     /// # Errors
     /// If the call has failed.
     pub fn test(&mut self) -> Result<bool> {
-        if !self.is_done && self.session.run(|api| api.test(self.name, &mut self.handle))? {
-            self.end();
+        if !self.is_done
+            && let Some(status) = self.session.run(|api| api.test(self.name, &mut self.handle))?
+        {
+            self.end(status)?;
         }
         Ok(self.is_done)
     }
@@ -91,8 +96,8 @@ impl<B: Default> Request<B> {
     /// If the call has failed; the buffer is then lost.
     pub fn wait(mut self) -> Result<B> {
         if !self.is_done {
-            self.session.run(|api| api.wait(self.name, &mut self.handle))?;
-            self.end();
+            let status = self.session.run(|api| api.wait(self.name, &mut self.handle))?;
+            self.end(status)?;
         }
         Ok(mem::take(&mut self.buffer))
     }
@@ -114,26 +119,30 @@ impl<B: Default> Request<B> {
     /// As [`wait_within`](Request::wait_within).
     pub fn wait_unless(mut self, limit: Duration, stop: &dyn Fn() -> bool) -> Result<Option<B>> {
         if !self.is_done {
-            let (call, mut is_stopped) = (self.name, false);
+            let (call, mut status) = (self.name, None);
             self.session.run(|api| {
                 let is_done = || {
-                    is_stopped = stop();
-                    Ok(is_stopped || api.test(call, &mut self.handle)?)
+                    let is_stopped = stop();
+                    if !is_stopped {
+                        status = api.test(call, &mut self.handle)?;
+                    }
+                    Ok(is_stopped || status.is_some())
                 };
                 let is_in_time = done_within(limit, is_done)?;
                 is_in_time.then_some(()).ok_or(MpiError::TimedOut { call, limit })
             })?;
-            if is_stopped {
-                return Ok(None);
-            }
-            self.end();
+            let Some(status) = status else { return Ok(None) };
+            self.end(status)?;
         }
         Ok(Some(mem::take(&mut self.buffer)))
     }
 
-    fn end(&mut self) {
+    /// Ends a call that is done. Fails if it received fewer bytes than it was to.
+    fn end(&mut self, status: Status) -> Result<()> {
         self.is_done = true;
         self.session.started.fetch_sub(1, Ordering::Relaxed);
+        let Some((from, length)) = self.receives else { return Ok(()) };
+        self.session.run(|api| api.check_length(self.name, status, from, length))
     }
 }
 
@@ -322,14 +331,19 @@ impl Communicator {
     /// replace (`MPI_Irecv`).
     ///
     /// # Errors
-    /// If MPI returns an error, as for more bytes than `bytes` has, or if it has 2^31 or more.
+    /// If MPI returns an error, or if there are 2^31 bytes or more. Waiting for the request fails if
+    /// the rank sends fewer bytes or more.
     pub fn start_receive(&self, bytes: Vec<u8>, from: u32, tag: u16) -> Result<Request<Vec<u8>>> {
         const CALL: &str = "MPI_Irecv";
-        self.start(CALL, bytes, 1, |api, Buffer { first, count, datatype }, request| {
+        let length = bytes.len();
+        let start = |api: &Api, Buffer { first, count, datatype }, request| {
             let (comm, from, tag) = (self.comm, int(CALL, from)?, int(CALL, tag)?);
             // SAFETY: the request owns the bytes until it is done.
             Ok(unsafe { api.functions.irecv(first, count, datatype, from, tag, comm, request) })
-        })
+        };
+        let mut request = self.start(CALL, bytes, 1, start)?;
+        request.receives = Some((from, length));
+        Ok(request)
     }
 
     /// Starts [`barrier`](Communicator::barrier) (`MPI_Ibarrier`).

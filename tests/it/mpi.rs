@@ -245,6 +245,20 @@ fn an_error_comes_back_as_mpis_text() {
 }
 
 #[test]
+fn a_message_with_fewer_bytes_than_a_rank_receives_is_an_error_that_has_both_counts() {
+    for mpi in all() {
+        let output = mpi.run(2, "mpi_rank", &["shorter"]);
+        let (out, err) = texts(&output);
+        assert!(output.status.success(), "{mpi:?}: {out}\n{err}");
+        for rank in [0, 1] {
+            let text = format!("rank {rank} sent 4 bytes where this rank receives 8");
+            assert_eq!(out.matches(&format!("MPI_Irecv: {text}")).count(), 3, "{mpi:?}: {out}");
+            assert_eq!(out.matches(&format!("MPI_Sendrecv: {text}")).count(), 1, "{mpi:?}: {out}");
+        }
+    }
+}
+
+#[test]
 fn a_rank_that_hangs_is_given_up_within_the_limit() {
     for text in ends("hangs") {
         assert!(text.contains("MPI_Iallreduce did not complete within 0.5 s"), "{text}");

@@ -47,6 +47,7 @@ fn run(parts: &[String], environment: &Environment) -> Result<(), Box<dyn Error>
             "splits" => splits(ranks)?,
             "parts" => exchanges_parts(ranks)?,
             "bad-root" => bad_root(ranks)?,
+            "shorter" => receives_less(ranks)?,
             "is-killed" => is_killed(ranks)?,
             "hangs" => hangs(world),
             "drops" => return Ok(()),
@@ -205,6 +206,29 @@ fn bad_root(world: &Communicator) -> Result<(), mpi::MpiError> {
         assert!(matches!(error, mpi::MpiError::Call { call: "MPI_Bcast", .. }), "{error:?}");
         println!("{error}");
     }
+    Ok(())
+}
+
+/// Every rank sends 4 bytes to the next, which has room for 8.
+fn receives_less(world: &Communicator) -> Result<(), mpi::MpiError> {
+    let (own, size) = (world.rank().index(), world.size());
+    let (next, before) = ((own + 1) % size, (own + size - 1) % size);
+    type Waits = fn(mpi::Request<Vec<u8>>) -> Result<(), mpi::MpiError>;
+    let waits: [Waits; 3] = [
+        |request| request.wait().map(drop),
+        |request| request.wait_within(FOR_EVER).map(drop),
+        |mut request| {
+            while !request.test()? {}
+            Ok(())
+        },
+    ];
+    for wait in waits {
+        let sent = world.start_send(vec![1; 4], next, 0)?;
+        let received = world.start_receive(vec![9; 8], before, 0)?;
+        println!("{}", wait(received).unwrap_err());
+        sent.wait()?;
+    }
+    println!("{}", world.send_receive(&[1; 4], next, &mut [9; 8], before, 0).unwrap_err());
     Ok(())
 }
 
