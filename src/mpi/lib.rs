@@ -195,7 +195,20 @@ pub struct World {
 impl World {
     /// Loads the launcher's MPI library and initializes MPI (`MPI_Init_thread`).
     ///
-    /// Waits for the other ranks without a time limit. Call [`check`](World::check) afterwards.
+    /// Waits for the other ranks without a time limit. Always call [`check`](World::check)
+    /// afterwards: with a library of another MPI than the launcher's, this call returns no error,
+    /// but each process is rank 0 of 1, and its sums have its own values only.
+    ///
+    /// ```no_run
+    /// use mpienv::mpi::{MpiVars, World};
+    /// use mpienv::{ClusterInfo, Environment};
+    ///
+    /// let environment = Environment::current();
+    /// let info = ClusterInfo::from_environment(&environment)?;
+    /// let world = World::init(info.launcher(), &MpiVars::of(&environment))?;
+    /// world.check(info.rank())?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// Returns an error if no library can be loaded, if the library's ABI is unknown, or if MPI
