@@ -40,7 +40,9 @@
 //! Ranks compare their calls before any of them returns: operation, type and count of numbers,
 //! reduction, root. If calls differ, all ranks get an error that names two ranks:
 //! `rank 2 called barrier, rank 0 all_reduce_sum of 10 f32`. This includes a call whose arguments
-//! are invalid. Over MPI, comparing takes one more small all-reduce for each call.
+//! are invalid. Calls of different groups, such as one and a part that was split from it, are
+//! noticed at once over TCP only; elsewhere, the ranks wait for the timeout. Over MPI, comparing
+//! takes one more small all-reduce for each call.
 //!
 //! Only the process that connected can use a group. In a forked child, every call is an error, and
 //! dropping the group does nothing. The child keeps the connections open, so while it runs, a loss
