@@ -131,8 +131,8 @@ impl<'a> GroupBuilder<'a> {
         }
     }
 
-    /// Sets how long every call waits for another rank: 60 s by default, at most ten years.
-    /// Connecting waits as long, unless [`connect_timeout`](GroupBuilder::connect_timeout) is set.
+    /// Sets how long every call waits for another rank: 60 s by default, at most ten years. With 0,
+    /// connecting fails. Connecting waits as long, unless [`connect_timeout`](GroupBuilder::connect_timeout) is set.
     pub fn timeout(self, timeout: Duration) -> GroupBuilder<'a> {
         GroupBuilder { timeout: timeout.min(LONGEST_TIMEOUT), ..self }
     }
@@ -297,6 +297,14 @@ impl<'a> GroupBuilder<'a> {
         let GroupBuilder { info, backend, quiet, meets_at, listener, .. } = self;
         if !quiet {
             info.warn();
+        }
+        for (call, timeout) in
+            [("timeout", timeouts.calls), ("connect_timeout", timeouts.connecting)]
+        {
+            if timeout.is_zero() {
+                let reason = "no rank can arrive within 0 s: set a longer time".to_owned();
+                return Err(CollectiveError::Argument { call, reason });
+            }
         }
         if info.world_size() == 1 {
             return Ok(Group::new(Box::new(Alone::default())));
@@ -515,6 +523,20 @@ mod tests {
                 other.join().unwrap().unwrap();
             }
         });
+    }
+
+    #[test]
+    fn a_timeout_of_zero_is_refused_before_any_rank_is_awaited() {
+        let info = ClusterInfo::from_vars([("RANK", "1"), ("WORLD_SIZE", "2")]).unwrap();
+        let builder = || Group::builder(&info).quiet(true).meet_at(Host::LOOPBACK, Port::ONE_NODE);
+        let check = |builder: GroupBuilder<'_>, call: &str| {
+            let error = builder.connect().unwrap_err().to_string();
+            let reason = "no rank can arrive within 0 s: set a longer time";
+            assert_eq!(error, format!("{call}: {reason}"));
+        };
+        check(builder().timeout(Duration::ZERO), "timeout");
+        check(builder().timeout(Duration::ZERO).connect_timeout(PLENTY), "timeout");
+        check(builder().connect_timeout(Duration::ZERO), "connect_timeout");
     }
 
     #[test]

@@ -3,6 +3,8 @@
 //! They share memory, as processes of one host do, and no variable of a launcher is read. Each pair
 //! of ranks takes two of the process's open files.
 
+use std::panic::resume_unwind;
+use std::sync::OnceLock;
 use std::thread;
 use std::time::Duration;
 
@@ -71,22 +73,47 @@ pub fn group(size: u32, timeout: Duration) -> Result<Vec<ThreadRank>> {
 /// As [`group`].
 ///
 /// # Panics
-/// If `work` panics.
+/// If `work` panics, with the first panic: those of other ranks may follow from it.
 pub fn run<T: Send>(
     size: u32,
     timeout: Duration,
     work: impl Fn(&mut Group) -> T + Sync,
 ) -> Result<Vec<T>> {
     let ranks = group(size, timeout)?;
+    let first_panic = OnceLock::new();
     Ok(thread::scope(|scope| {
-        let work = &work;
-        let threads: Vec<_> =
-            ranks.into_iter().map(|rank| scope.spawn(move || work(&mut rank.into()))).collect();
-        threads
-            .into_iter()
-            .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-            .collect()
+        let (work, first_panic) = (&work, &first_panic);
+        let start = |(index, rank): (usize, ThreadRank)| {
+            scope.spawn(move || {
+                let mut group = rank.into();
+                // Dropped before the group, from which the other ranks learn of the panic.
+                let _noting = NotingPanic { index, first_panic };
+                work(&mut group)
+            })
+        };
+        let threads: Vec<_> = ranks.into_iter().enumerate().map(start).collect();
+        let mut results: Vec<_> = threads.into_iter().map(|thread| thread.join()).collect();
+        if let Some(&first) = first_panic.get() {
+            results.swap(0, first);
+        }
+        let result =
+            |result: thread::Result<T>| result.unwrap_or_else(|panic| resume_unwind(panic));
+        results.into_iter().map(result).collect()
     }))
+}
+
+/// Notes the rank whose thread panics first.
+struct NotingPanic<'a> {
+    index: usize,
+    first_panic: &'a OnceLock<usize>,
+}
+
+impl Drop for NotingPanic<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.first_panic.get_or_init(|| self.index);
+        }
+    }
 }
 
 #[cfg(test)]
@@ -169,6 +196,20 @@ mod tests {
         let error = first.barrier().unwrap_err();
         assert_eq!(error.to_string(), "rank 1 on a thread of this process is lost: it panicked");
         assert!(panics.join().is_err());
+    }
+
+    #[test]
+    fn a_run_panics_as_the_rank_that_panicked_first() {
+        for first in [0, 1, 2] {
+            let panic = std::panic::catch_unwind(|| {
+                run(3, PLENTY, |group| {
+                    assert!(group.rank().index() != first, "the matrix is singular");
+                    group.barrier().unwrap();
+                })
+            });
+            let panic = panic.unwrap_err();
+            assert_eq!(panic.downcast_ref(), Some(&"the matrix is singular"), "{first}");
+        }
     }
 
     #[test]

@@ -99,7 +99,7 @@ impl Group {
     /// values of each rank.
     #[doc(alias("Allgather", "MPI_Allgather"))]
     pub fn all_gather_into<T: Element>(&mut self, values: &[T], all: &mut [T]) -> Result<()> {
-        self.check_parts(Operation::AllGather, values.len(), all.len())?;
+        self.check_parts("all_gather_into", Operation::AllGather, values.len(), all.len())?;
         let size = self.size() as usize;
         T::with_bytes(all, |all| {
             self.gather_untyped(T::KIND, cast_slice(values), &mut parts(all, size), None)
@@ -150,7 +150,7 @@ impl Group {
     pub fn gather<T: Element>(&mut self, values: &[T], all: &mut [T], root: u32) -> Result<()> {
         let is_root = self.rank().index() == root;
         if is_root {
-            self.check_parts(Operation::Gather, values.len(), all.len())?;
+            self.check_parts("gather", Operation::Gather, values.len(), all.len())?;
         }
         let (all, size) = (if is_root { all } else { &mut [] }, self.size() as usize);
         T::with_bytes(all, |all| {
@@ -180,7 +180,7 @@ impl Group {
     pub fn scatter<T: Element>(&mut self, values: &[T], part: &mut [T], root: u32) -> Result<()> {
         let is_root = self.rank().index() == root;
         if is_root {
-            self.check_parts(Operation::Scatter, part.len(), values.len())?;
+            self.check_parts("scatter", Operation::Scatter, part.len(), values.len())?;
         }
         let size = if is_root { self.size() as usize } else { 0 };
         T::with_bytes(part, |part| {
@@ -213,11 +213,11 @@ impl Group {
         if length != into.len() {
             let reason =
                 format!("{length} values, and room for {}: both must be the same", into.len());
-            return Err(self.refuse(Operation::AllToAll, reason));
+            return Err(self.refuse_as("all_to_all_into", Operation::AllToAll, reason));
         }
         if !length.is_multiple_of(size) {
             let reason = format!("{length} values, which {size} ranks cannot share equally");
-            return Err(self.refuse(Operation::AllToAll, reason));
+            return Err(self.refuse_as("all_to_all_into", Operation::AllToAll, reason));
         }
         T::with_bytes(into, |into| {
             let sent = parts_of(cast_slice(values), into.len() / size, size);
@@ -361,7 +361,13 @@ impl Group {
     }
 
     /// Fails unless `all` values are `part` values for each rank.
-    fn check_parts(&mut self, operation: Operation, part: usize, all: usize) -> Result<()> {
+    fn check_parts(
+        &mut self,
+        call: &'static str,
+        operation: Operation,
+        part: usize,
+        all: usize,
+    ) -> Result<()> {
         let size = self.size();
         let needed = part.checked_mul(size as usize);
         if needed == Some(all) {
@@ -370,6 +376,6 @@ impl Group {
         let needed = needed.map_or("more than fit into memory".to_owned(), |all| all.to_string());
         let reason =
             format!("{all} values where {needed} are needed: {part} for each of {size} ranks");
-        Err(self.refuse(operation, reason))
+        Err(self.refuse_as(call, operation, reason))
     }
 }

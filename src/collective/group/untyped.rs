@@ -84,7 +84,8 @@ impl Group {
         let (count, share) = (part.count(), self.rank().share_of(all).len());
         if count != share {
             let reason = format!("room for {count} numbers, and this rank's part has {share}");
-            return Err(self.refuse(Operation::of_reduction(by, Results::InParts), reason));
+            let operation = Operation::of_reduction(by, Results::InParts);
+            return Err(self.refuse_as("reduce_scatter_into", operation, reason));
         }
         let reduce = Reduce::new(by, Results::InParts, kind, all).meaning(self.meant);
         self.next().reduce_scatter(reduce, values, part)

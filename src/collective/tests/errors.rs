@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::calls::{CALLS, Made, RINGS, is_named};
 use super::measured::longer_than;
 use super::{OVER, PLENTY, SHARED, TCP, over_each, over_each_owned, over_each_within, over_one};
-use crate::{CollectiveError, Group, threads};
+use crate::{CollectiveError, Group, Reduction, threads};
 
 #[test]
 fn ranks_that_call_different_operations_are_named_with_what_they_called() {
@@ -260,6 +260,10 @@ fn what_is_wrong_with_arguments_says_what_is_needed() {
             group.broadcast(&mut [1_u8], 99).unwrap_err(),
             group.gather(&[1_u8; 2], &mut [0; 3], own).unwrap_err(),
             group.all_to_all_into(&[1_u8; 4], &mut [0; 4]).unwrap_err(),
+            group.all_to_all_into(&[1_u8; 3], &mut [0; 6]).unwrap_err(),
+            group.all_gather_into(&[1_u8; 2], &mut [0; 3]).unwrap_err(),
+            group.reduce_scatter_into(&[1_u8; 3], &mut [0; 2], Reduction::Sum).unwrap_err(),
+            group.reduce_scatter_into(&[1_u8; 3], &mut [0; 2], Reduction::Max).unwrap_err(),
             group.all_to_all(&[vec![1]]).unwrap_err(),
             group.send(&[1_u8], own).unwrap_err(),
             group.receive(&mut [1_u8], 3).unwrap_err(),
@@ -271,7 +275,11 @@ fn what_is_wrong_with_arguments_says_what_is_needed() {
         let expected = [
             "broadcast: there is no rank 99: the group has ranks 0 to 2",
             "gather: 3 values where 6 are needed: 2 for each of 3 ranks",
-            "all_to_all: 4 values, which 3 ranks cannot share equally",
+            "all_to_all_into: 4 values, which 3 ranks cannot share equally",
+            "all_to_all_into: 3 values, and room for 6: both must be the same",
+            "all_gather_into: 3 values where 6 are needed: 2 for each of 3 ranks",
+            "reduce_scatter_into: room for 2 numbers, and this rank's part has 1",
+            "reduce_scatter_into: room for 2 numbers, and this rank's part has 1",
             "all_to_all: 1 parts where 3 are needed: one for each rank",
             &itself,
             "receive: there is no rank 3: the group has ranks 0 to 2",
