@@ -132,7 +132,8 @@ impl<'a> GroupBuilder<'a> {
     }
 
     /// Sets how long every call waits for another rank: 60 s by default, at most ten years. With 0,
-    /// connecting fails. Connecting waits as long, unless [`connect_timeout`](GroupBuilder::connect_timeout) is set.
+    /// connecting fails. Connecting waits as long, unless
+    /// [`connect_timeout`](GroupBuilder::connect_timeout) is set.
     pub fn timeout(self, timeout: Duration) -> GroupBuilder<'a> {
         GroupBuilder { timeout: timeout.min(LONGEST_TIMEOUT), ..self }
     }
@@ -236,8 +237,8 @@ impl<'a> GroupBuilder<'a> {
     }
 
     /// Connects all ranks of the job. Every rank must call this, and the ranks of a job that
-    /// connects several groups must connect them in the same order, one after the other: two threads
-    /// of a rank that connect at the same time get an error. It first prints this rank's
+    /// connects several groups must connect them in the same order, one after the other: two
+    /// threads of a rank that connect at the same time get an error. It first prints this rank's
     /// warnings, unless [`GroupBuilder::quiet`] or the variable `MPIENV_QUIET` silences them.
     ///
     /// # Errors

@@ -43,8 +43,9 @@ pub(super) const PANICKED: &str = "it panicked";
 /// Why [`Group::connect`](super::Group::connect) or a call of a group failed.
 ///
 /// Do not use a group after an error: every later call fails too, with
-/// [`Earlier`](CollectiveError::Earlier), which has the same kind and rank, except over MPI. Only after a [`CollectiveError::Argument`] that every rank got in the same call, or
-/// that a `send`, `receive` or `send_receive` returned, can it still be used.
+/// [`Earlier`](CollectiveError::Earlier), which has the same kind and rank, except over MPI. Only
+/// after a [`CollectiveError::Argument`] that every rank got in the same call, or that a `send`,
+/// `receive` or `send_receive` returned, can it still be used.
 ///
 /// `?` turns every error of this crate into this one, so that a program can exit with the codes of
 /// [`ErrorKind`]. A program that has other errors too, such as those of files, puts this one into

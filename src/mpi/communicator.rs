@@ -230,8 +230,8 @@ impl Communicator {
             let Buffer { first, count, datatype: byte } =
                 api.buffer(CALL, received.as_mut_ptr(), received.len())?;
             let (functions, comm, place) = (&api.functions, self.comm, status.place());
-            // SAFETY: MPI reads `length` bytes and writes at most `count` bytes and the status until
-            // it returns.
+            // SAFETY: MPI reads `length` bytes and writes at most `count` bytes and the status
+            // until it returns.
             let code = unsafe {
                 functions.sendrecv(
                     sent, length, byte, to, tag, first, count, byte, source, tag, comm, place,

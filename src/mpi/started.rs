@@ -331,8 +331,8 @@ impl Communicator {
     /// replace (`MPI_Irecv`).
     ///
     /// # Errors
-    /// If MPI returns an error, or if there are 2^31 bytes or more. Waiting for the request fails if
-    /// the rank sends fewer bytes or more.
+    /// If MPI returns an error, or if there are 2^31 bytes or more. Waiting for the request fails
+    /// if the rank sends fewer bytes or more.
     pub fn start_receive(&self, bytes: Vec<u8>, from: u32, tag: u16) -> Result<Request<Vec<u8>>> {
         const CALL: &str = "MPI_Irecv";
         let length = bytes.len();

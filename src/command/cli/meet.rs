@@ -54,7 +54,8 @@ impl MeetOption {
         Ok(Plan::new(&info, options))
     }
 
-    /// Lets the ranks meet, or the launches of all nodes, each with its options. Rank 0 gets the map.
+    /// Lets the ranks meet, or the launches of all nodes, each with its options. Rank 0 gets the
+    /// map.
     pub(super) fn wait(
         self,
         info: &ClusterInfo,

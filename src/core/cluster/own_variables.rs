@@ -61,7 +61,8 @@ const MOST_MISTAKES: usize = 2;
 
 /// Reports variables with mpienv's prefix that mpienv does not read.
 pub(crate) fn misspelled(environment: &Environment) -> impl Iterator<Item = Finding> {
-    // A Service of Kubernetes with this name sets MPIENV_SERVICE_PORT, MPIENV_PORT_80_TCP and others.
+    // A Service of Kubernetes with this name sets MPIENV_SERVICE_PORT, MPIENV_PORT_80_TCP and
+    // others.
     let is_service = environment.is_set("MPIENV_SERVICE_HOST");
     let is_of_service =
         |name: &str| name.starts_with("MPIENV_SERVICE_") || name.starts_with("MPIENV_PORT");

@@ -104,7 +104,8 @@ const NO_STEP_FROM: u32 = 0xffff_fff0;
 /// What sbatch and salloc set for `--ntasks-per-node`; some versions then set no number of tasks.
 const PER_NODE: &str = "SLURM_NTASKS_PER_NODE";
 
-/// Slurm's program that starts the tasks of a step. Batch scripts and interactive shells have one too.
+/// Slurm's program that starts the tasks of a step. Batch scripts and interactive shells have one
+/// too.
 pub(crate) const STARTER: &str = "slurmstepd";
 
 /// Returns whether the command line of Slurm's program is that of a step with tasks:
@@ -114,8 +115,8 @@ pub(crate) fn starts_tasks(words: &[String]) -> bool {
     title.rsplit_once('.').is_some_and(|(_, step)| step.starts_with(|c: char| c.is_ascii_digit()))
 }
 
-/// Returns whether the variables of a step are those of an outer one, in which sbatch or salloc ran:
-/// they pass them on to the script and to the shell, which are not tasks of any step.
+/// Returns whether the variables of a step are those of an outer one, in which sbatch or salloc
+/// ran: they pass them on to the script and to the shell, which are not tasks of any step.
 fn is_of_outer_step(environment: &Environment) -> bool {
     /// What a script or a shell above this process was started with.
     static OUTSIDE: OnceLock<Option<Environment>> = OnceLock::new();

@@ -37,8 +37,8 @@ impl Running {
         Err(self.failure(&first.0, first.1, request))
     }
 
-    /// Lets the worker that the first failed one has lost end by itself, and keeps it as the cause: it
-    /// may have left the others a moment before its process ends.
+    /// Lets the worker that the first failed one has lost end by itself, and keeps it as the cause:
+    /// it may have left the others a moment before its process ends.
     fn await_cause(&mut self) -> Result<(), LaunchError> {
         let until = Instant::now() + CAUSE_WITHIN;
         loop {
