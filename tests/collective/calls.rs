@@ -1,5 +1,6 @@
 //! One rank of the jobs that tests/it/mpi.rs starts over MPI. With the argument `values`, the ranks
-//! make the same calls; otherwise, one rank after the other makes another call than the rest.
+//! make the same calls; with `fails`, they close a group that has failed; otherwise, one rank after
+//! the other makes another call than the rest.
 
 use std::error::Error;
 use std::time::Duration;
@@ -18,7 +19,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let info = ClusterInfo::from_env()?;
     let mut group =
         Group::builder(&info).backend(Backend::Mpi).timeout(Duration::from_secs(1200)).connect()?;
-    if std::env::args().nth(1).as_deref() == Some("values") {
+    let argument = std::env::args().nth(1);
+    if argument.as_deref() == Some("values") {
         for count in [0, 1, 5000] {
             values::check_all(&mut group, count)?;
         }
@@ -30,6 +32,13 @@ fn main() -> Result<(), Box<dyn Error>> {
         return Ok(group.close()?);
     }
     let (own, size) = (group.rank().index(), group.size());
+    if argument.as_deref() == Some("fails") {
+        let first = if own == 0 { group.barrier() } else { group.all_gather(b"x").map(drop) };
+        let [first, closed] = [first, group.close()].map(Result::unwrap_err);
+        let is_same = (first.kind(), first.rank()) == (closed.kind(), closed.rank());
+        println!("closed with the error of the call: {is_same}");
+        return Ok(());
+    }
     let mut odd = 0;
     // A message where others make a call of all ranks would be noticed only after the timeout.
     let pairs_of = |calls: &'static [(&'static str, calls::Made)]| {

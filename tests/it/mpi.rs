@@ -428,6 +428,17 @@ fn each_call_with_each_type_over_mpi_returns_what_follows_from_the_ranks_numbers
 }
 
 #[test]
+fn a_group_that_has_failed_over_mpi_is_finalized_and_closes_with_its_error() {
+    for mpi in all() {
+        let output = mpi.run(2, "collective_calls", &["fails"]);
+        let (out, err) = texts(&output);
+        assert!(output.status.success(), "{mpi:?}: {}\n{out}\n{err}", output.status);
+        let count = out.lines().filter(|line| *line == "closed with the error of the call: true");
+        assert_eq!(count.count(), 2, "{mpi:?}: {out}\n{err}");
+    }
+}
+
+#[test]
 fn no_rank_returns_from_a_call_of_which_any_parameter_differs_on_another_rank_over_mpi() {
     for mpi in all() {
         for ranks in [2, 3] {
