@@ -1,5 +1,6 @@
 //! Settings for connecting a group.
 
+use std::fmt;
 use std::io;
 use std::net::TcpListener;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,13 +23,13 @@ use super::mpi;
 /// Without the feature, no rank is connected by MPI.
 #[cfg(not(feature = "mpi"))]
 mod mpi {
-    use super::{ClusterInfo, CollectiveError, OverMpi, Timeouts};
+    use super::{ClusterInfo, CollectiveError, OnLost, OverMpi, Timeouts};
 
     pub(super) fn connect(
         _info: &ClusterInfo,
         _timeouts: Timeouts,
         required: bool,
-        _on_lost: fn(&CollectiveError) -> u8,
+        _on_lost: OnLost,
     ) -> OverMpi {
         if required { Err(CollectiveError::NoMpi) } else { Ok(Err("built without MPI")) }
     }
@@ -80,6 +81,16 @@ pub enum Backend {
     Tcp,
 }
 
+/// What runs before this process exits because a rank is lost over MPI. It returns the exit code.
+#[derive(Clone)]
+pub(super) struct OnLost(pub Arc<dyn Fn(&CollectiveError) -> u8 + Send + Sync>);
+
+impl fmt::Debug for OnLost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("OnLost").field(&Arc::as_ptr(&self.0)).finish()
+    }
+}
+
 /// Connects a group: see [`Group::builder`].
 ///
 /// ```no_run
@@ -90,9 +101,10 @@ pub enum Backend {
 /// let info = ClusterInfo::from_env()?;
 /// let builder: GroupBuilder = Group::builder(&info);
 /// let builder = builder.timeout(Duration::from_secs(300)).backend(Backend::Tcp);
+/// let host = mpienv::host_name().unwrap_or_default();
 /// let group = builder
-///     .on_lost(|error| {
-///         eprintln!("solver: {error}");
+///     .on_lost(move |error| {
+///         eprintln!("solver on {host}: {error}");
 ///         error.kind().exit_code()
 ///     })
 ///     .connect()?;
@@ -109,7 +121,7 @@ pub struct GroupBuilder<'a> {
     quiet: bool,
     meets_at: Option<(Host, Port)>,
     listener: Option<Arc<TcpListener>>,
-    on_lost: fn(&super::CollectiveError) -> u8,
+    on_lost: OnLost,
 }
 
 impl<'a> GroupBuilder<'a> {
@@ -122,12 +134,12 @@ impl<'a> GroupBuilder<'a> {
             quiet: false,
             meets_at: None,
             listener: None,
-            on_lost: |error| {
+            on_lost: OnLost(Arc::new(|error| {
                 // In one piece: a launcher merges what several ranks write at this time.
                 let line = format!("{error}\n");
                 eprint!("{line}");
                 error.kind().exit_code()
-            },
+            })),
         }
     }
 
@@ -232,8 +244,11 @@ impl<'a> GroupBuilder<'a> {
     /// The function runs in a thread other than the group's. By default, it prints the error to
     /// stderr and returns [the code of its kind](mpienv_core::ErrorKind::exit_code), as a program
     /// does that gets the error from a call.
-    pub fn on_lost(self, on_lost: fn(&super::CollectiveError) -> u8) -> GroupBuilder<'a> {
-        GroupBuilder { on_lost, ..self }
+    pub fn on_lost(
+        self,
+        on_lost: impl Fn(&CollectiveError) -> u8 + Send + Sync + 'static,
+    ) -> GroupBuilder<'a> {
+        GroupBuilder { on_lost: OnLost(Arc::new(on_lost)), ..self }
     }
 
     /// Connects all ranks of the job. Every rank must call this, and the ranks of a job that
@@ -245,8 +260,8 @@ impl<'a> GroupBuilder<'a> {
     /// If a rank does not arrive in time, the ranks cannot be connected, or the backend cannot be
     /// used.
     pub fn connect(self) -> Result<Group, CollectiveError> {
-        let (info, on_lost, timeouts) = (self.info, self.on_lost, self.timeouts());
-        self.connect_by(&|required| mpi::connect(info, timeouts, required, on_lost))
+        let (info, on_lost, timeouts) = (self.info, self.on_lost.clone(), self.timeouts());
+        self.connect_by(&|required| mpi::connect(info, timeouts, required, on_lost.clone()))
     }
 
     /// Like [`connect`](GroupBuilder::connect), with hints that tell Open MPI what it does not know
@@ -277,9 +292,9 @@ impl<'a> GroupBuilder<'a> {
         self,
         hints: &mpienv_mpi::Hints,
     ) -> Result<Group, CollectiveError> {
-        let (info, on_lost, timeouts) = (self.info, self.on_lost, self.timeouts());
+        let (info, on_lost, timeouts) = (self.info, self.on_lost.clone(), self.timeouts());
         self.connect_by(&|required| {
-            mpi::connect_by(info, timeouts, required, on_lost, &|launcher, vars| {
+            mpi::connect_by(info, timeouts, required, on_lost.clone(), &|launcher, vars| {
                 // SAFETY: the caller keeps other threads from the environment, and the thread that
                 // limits the time of the call does not read it.
                 unsafe { mpienv_mpi::World::init_with(launcher, vars, hints) }
@@ -446,7 +461,7 @@ mod tests {
         let (host, reason) = ("node1".to_owned(), "it was killed".to_owned());
         let lost = CollectiveError::Lost { rank: 1, host: host.clone(), reason };
         let late = CollectiveError::TimedOut { rank: 1, host, seconds: 1.0 };
-        assert_eq!([lost, late].map(|error| on_lost(&error)), [3, 124]);
+        assert_eq!([lost, late].map(|error| (on_lost.0)(&error)), [3, 124]);
     }
 
     /// Two ranks that connect with the settings of `set`. Each gets its group and its index.

@@ -26,7 +26,7 @@ use std::time::Duration;
 
 use self::moving::{MOVED, others};
 use self::sum::Sum;
-use self::watch::{LAUNCHER_FIRST, OnLost, Passing, Socket, Watch};
+use self::watch::{LAUNCHER_FIRST, Passing, Socket, Watch};
 use super::builder::Timeouts;
 use super::call::{Call, Message, Reduce};
 use super::cancel::Cancel;
@@ -34,6 +34,7 @@ use super::error::{CollectiveError, Result, UNREADABLE, aborted};
 use super::host_info::{self, HostInfo};
 use super::numbers::{Numbers, Scratch};
 use super::transport::{Part, Transport};
+use crate::builder::OnLost;
 use crate::value::rank::Rank;
 use mpienv_mpi::{Communicator, MpiError, Request, World};
 

@@ -6,7 +6,8 @@ use std::thread;
 use std::time::Duration;
 
 use super::Mpi;
-use super::watch::{self, OnLost};
+use super::watch;
+use crate::builder::OnLost;
 use crate::builder::{OverMpi, Timeouts};
 use crate::cluster::info::ClusterInfo;
 use crate::error::CollectiveError;
@@ -40,7 +41,7 @@ pub(crate) fn connect_by(
     if !required && !info.launcher().starts_mpi(&environment) {
         return Ok(Err("the launcher does not start MPI programs"));
     }
-    let limit = limit(timeouts.connecting, on_lost).map_err(CollectiveError::Watch)?;
+    let limit = limit(timeouts.connecting, on_lost.clone()).map_err(CollectiveError::Watch)?;
     let world = match initialize(info.launcher(), &vars) {
         // Do not skip a library that the user named.
         Err(MpiError::NoLibrary { .. }) if !required && vars.library.is_none() => {
@@ -69,7 +70,7 @@ fn limit(limit: Duration, on_lost: OnLost) -> io::Result<Sender<()>> {
     let (done, wait) = mpsc::channel();
     thread::Builder::new().name("mpi-init".to_owned()).spawn(move || {
         if wait.recv_timeout(limit) == Err(RecvTimeoutError::Timeout) {
-            watch::exit(&CollectiveError::MpiTimedOut { seconds: limit.as_secs_f64() }, on_lost);
+            watch::exit(&CollectiveError::MpiTimedOut { seconds: limit.as_secs_f64() }, &on_lost);
         }
     })?;
     Ok(done)

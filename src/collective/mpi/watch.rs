@@ -19,6 +19,7 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use crate::builder::OnLost;
 use crate::call::LEAVES_EARLY;
 use crate::error::{CollectiveError, GONE, LEFT, OWN_HOST};
 use crate::host_info::{HostInfo, Listener};
@@ -30,14 +31,10 @@ use crate::value::rank::Rank;
 use mpienv_ask::seam::Owner;
 use serde::{Deserialize, Serialize};
 
-/// Runs before the process exits because of a lost rank, and returns the exit code. By default it
-/// prints the error.
-pub(crate) type OnLost = fn(&CollectiveError) -> u8;
-
 /// Exits the process from any thread. Nothing is dropped: the main thread may never return from
 /// MPI.
-pub(super) fn exit(error: &CollectiveError, on_lost: OnLost) -> ! {
-    let code = on_lost(error);
+pub(super) fn exit(error: &CollectiveError, on_lost: &OnLost) -> ! {
+    let code = (on_lost.0)(error);
     signal_hook::low_level::exit(code.into())
 }
 
@@ -179,7 +176,7 @@ impl Watch {
                 false => worker::watch(own, listens, star, &hosts, is_known),
             };
             if let Some(error) = lost.filter(|error| of_process.must_exit(error, times.silence)) {
-                exit(&error, on_lost);
+                exit(&error, &on_lost);
             }
         })?;
         // The thread drops its end; nothing is ever sent.

@@ -288,7 +288,8 @@ fn no_rank_makes_a_call_before_rank_0_knows_it_and_would_notice_that_it_is_kille
         }
         star
     });
-    let watch = Watch::begin(Rank::new(1, 2).unwrap(), None, &infos, TIMEOUT, |_| 0).unwrap();
+    let on_lost = OnLost(Arc::new(|_| 0));
+    let watch = Watch::begin(Rank::new(1, 2).unwrap(), None, &infos, TIMEOUT, on_lost).unwrap();
     assert!(Instant::now() >= answers_at);
     // Rank 0 does not end before this rank, which would take that for a loss.
     let star = zero.join().unwrap();
