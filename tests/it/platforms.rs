@@ -157,7 +157,7 @@ fn a_pytorchjob_counts_its_workers_in_world_size_and_its_pods_in_rank() {
         assert_eq!(info.workers_per_node(), Some(2));
         assert_eq!(info.workers(2).unwrap()[1].rank(), Rank::new(3, 4).unwrap());
     }
-    // A number of workers that is no number, and a script's own RANK and WORLD_SIZE.
+    // Other numbers of workers, and a script's own RANK and WORLD_SIZE.
     for (workers, nodes) in [("auto", "4"), ("gpu", "4"), ("2", "4"), ("1", "4")] {
         let vars = [("PET_NPROC_PER_NODE", workers), ("PET_NNODES", nodes)];
         assert_eq!(read(&[PYTORCHJOB, &vars].concat()).unwrap().node_count(), Some(4), "{vars:?}");
