@@ -262,10 +262,11 @@ fn a_rank_whose_core_others_use_is_named() {
 #[test]
 fn rank_0_prints_its_map_and_the_error_if_a_rank_is_lost_while_hosts_are_measured() {
     let Some(hosts) = Hosts::up("mesh-lost", 4, &[]) else { return };
-    // A rank listens at its own ports, not sshd's, once it has met the others.
-    let lose = r#"listens() { awk '$4 == "0A" && $2 !~ /:0016$/ { found = 1 } END { exit !found }' \
+    // While hosts are measured, a rank has connections at other ports than the master's (6105) and
+    // sshd's. A rank that is killed earlier, between two meetings, is awaited until the timeout.
+    let lose = r#"measures() { awk '$4 == "01" && $2 $3 !~ /:(0016|17D9)/ { found = 1 } END { exit !found }' \
             /proc/net/tcp /proc/net/tcp6; }
-        for try in $(seq 1000); do ! listens || break; sleep 0.01; done
+        for try in $(seq 1000); do ! measures || break; sleep 0.01; done
         pkill -KILL -x mpienv || true"#;
     let run = || {
         let ranks = ranks(&hosts, &["--mesh"], None);
