@@ -3,9 +3,10 @@
 use std::fmt;
 use std::io;
 use std::net::TcpListener;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use super::connecting::Connecting;
 use super::error::CollectiveError;
 use super::group::Group;
 use super::hosts;
@@ -15,7 +16,6 @@ use crate::cluster::info::ClusterInfo;
 use crate::rendezvous::{LONGEST_TIMEOUT, Rendezvous, uses_munge};
 use crate::value::host::Host;
 use crate::value::port::Port;
-use crate::value::rank::Rank;
 
 #[cfg(feature = "mpi")]
 use super::mpi;
@@ -326,10 +326,11 @@ impl<'a> GroupBuilder<'a> {
             return Ok(Group::new(Box::new(Alone::default())));
         }
         let listener = listener.filter(|_| info.rank().is_first());
+        let place = Place::new(info, meets_at, listener);
         // Over MPI, the master may be unknown.
-        let place = place(info, meets_at.clone(), listener.as_deref()).ok();
-        let connecting = Connecting::begin((info.rank(), info.run(), place))?;
-        let group = connect_ranks(info, backend, meets_at, listener, timeouts, by_mpi);
+        let meets_at = place.as_ref().ok().map(|place| (place.host.clone(), place.port));
+        let connecting = Connecting::begin(info, meets_at)?;
+        let group = connect_ranks(info, backend, place, timeouts, by_mpi);
         connecting.end().and(group)
     }
 }
@@ -338,8 +339,7 @@ impl<'a> GroupBuilder<'a> {
 fn connect_ranks(
     info: &ClusterInfo,
     backend: Backend,
-    meets_at: Option<(Host, Port)>,
-    listener: Option<Arc<TcpListener>>,
+    place: Result<Place, CollectiveError>,
     timeouts: Timeouts,
     by_mpi: &dyn Fn(bool) -> OverMpi,
 ) -> Result<Group, CollectiveError> {
@@ -352,7 +352,7 @@ fn connect_ranks(
         },
         Backend::SharedMemory | Backend::Tcp => "",
     };
-    let place = meeting_point(info, meets_at, listener)?;
+    let place = place?.meeting_point(info)?;
     let tcp = Tcp::connect(info.rank(), &place, timeouts)?.because(why);
     let mut transport: Box<dyn Transport> =
         if backend == Backend::Tcp { Box::new(tcp) } else { hosts::join(tcp)? };
@@ -360,87 +360,52 @@ fn connect_ranks(
     Ok(Group::new(transport))
 }
 
-/// A rank, its job's run, and where its ranks meet.
-type Connects = (Rank, (String, u32), Option<(Host, Port)>);
-
-/// What the threads of this process connect at this moment, and whether two of them connect the
-/// same.
-static CONNECTING: Mutex<Vec<(Connects, bool)>> = Mutex::new(Vec::new());
-
-/// A connect that is under way. Ranks pair those of several threads in the order in which they
-/// happen to arrive, which may be another one on each rank.
-struct Connecting(Connects);
-
-impl Connecting {
-    fn all() -> MutexGuard<'static, Vec<(Connects, bool)>> {
-        CONNECTING.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Fails if another thread connects the same. The connect of that thread then fails too.
-    fn begin(connects: Connects) -> Result<Connecting, CollectiveError> {
-        let mut all = Connecting::all();
-        if let Some((other, is_twice)) = all.iter_mut().find(|(other, _)| *other == connects) {
-            *is_twice = true;
-            return Err(CollectiveError::ConnectsTwice { rank: other.0.index() });
-        }
-        all.push((connects.clone(), false));
-        Ok(Connecting(connects))
-    }
-
-    /// Fails if another thread has connected the same meanwhile.
-    fn end(self) -> Result<(), CollectiveError> {
-        let is_twice = Connecting::all().contains(&(self.0.clone(), true));
-        let rank = self.0.0.index();
-        if is_twice { Err(CollectiveError::ConnectsTwice { rank }) } else { Ok(()) }
-    }
-}
-
-impl Drop for Connecting {
-    fn drop(&mut self) {
-        Connecting::all().retain(|(other, _)| *other != self.0);
-    }
-}
-
 /// The ranks connected by MPI, or why MPI is not used although nothing failed.
 pub(super) type OverMpi = Result<Result<Box<dyn Transport>, &'static str>, CollectiveError>;
 
 /// Where the ranks meet: where the caller says, else at the caller's listener, else at the master.
-fn place(
-    info: &ClusterInfo,
-    meets_at: Option<(Host, Port)>,
-    listener: Option<&TcpListener>,
-) -> Result<(Host, Port), CollectiveError> {
-    match (meets_at, listener) {
-        (Some(place), _) => Ok(place),
-        (None, Some(listener)) => {
-            let address = listener.local_addr().map_err(CollectiveError::Socket)?;
-            let port = Port::new(address.port());
-            let no_port = || CollectiveError::Socket(io::ErrorKind::AddrNotAvailable.into());
-            Ok((Host::from(address.ip().to_canonical()), port.ok_or_else(no_port)?))
-        }
-        (None, None) => Ok((info.master_addr()?.clone(), info.meeting_port())),
-    }
+struct Place {
+    host: Host,
+    port: Port,
+    is_master: bool,
+    listener: Option<Arc<TcpListener>>,
 }
 
-/// Where the ranks meet, and how this rank meets the others there.
-fn meeting_point(
-    info: &ClusterInfo,
-    meets_at: Option<(Host, Port)>,
-    listener: Option<Arc<TcpListener>>,
-) -> Result<MeetingPoint, CollectiveError> {
-    let is_master = meets_at.is_none() && listener.is_none();
-    let (host, port) = place(info, meets_at, listener.as_deref())?;
-    let mut rendezvous = Rendezvous::of(info, host.clone(), port);
-    if is_master {
-        rendezvous = rendezvous.default_port(info.default_master_port());
+impl Place {
+    fn new(
+        info: &ClusterInfo,
+        meets_at: Option<(Host, Port)>,
+        listener: Option<Arc<TcpListener>>,
+    ) -> Result<Place, CollectiveError> {
+        let is_master = meets_at.is_none() && listener.is_none();
+        let (host, port) = match (meets_at, &listener) {
+            (Some(place), _) => place,
+            (None, Some(listener)) => {
+                let address = listener.local_addr().map_err(CollectiveError::Socket)?;
+                let port = Port::new(address.port());
+                let no_port = || CollectiveError::Socket(io::ErrorKind::AddrNotAvailable.into());
+                (Host::from(address.ip().to_canonical()), port.ok_or_else(no_port)?)
+            }
+            (None, None) => (info.master_addr()?.clone(), info.meeting_port()),
+        };
+        Ok(Place { host, port, is_master, listener })
     }
-    if let Some(listener) = listener {
-        let listener = listener.try_clone().map_err(CollectiveError::Socket)?;
-        rendezvous = rendezvous.listener(listener);
+
+    /// Returns how this rank meets the others there.
+    fn meeting_point(self, info: &ClusterInfo) -> Result<MeetingPoint, CollectiveError> {
+        let Place { host, port, is_master, listener } = self;
+        let mut rendezvous = Rendezvous::of(info, host.clone(), port);
+        if is_master {
+            rendezvous = rendezvous.default_port(info.default_master_port());
+        }
+        if let Some(listener) = listener {
+            let listener = listener.try_clone().map_err(CollectiveError::Socket)?;
+            rendezvous = rendezvous.listener(listener);
+        }
+        // Whether the ranks have a key that other users do not.
+        let is_secret = info.has_secret() || uses_munge(&rendezvous);
+        Ok(MeetingPoint { host, is_secret, rendezvous })
     }
-    // Whether the ranks have a key that other users do not.
-    let is_secret = info.has_secret() || uses_munge(&rendezvous);
-    Ok(MeetingPoint { host, is_secret, rendezvous })
 }
 
 #[cfg(test)]
@@ -503,42 +468,6 @@ mod tests {
         let error = builder.connect_timeout(Duration::from_millis(100)).connect().unwrap_err();
         assert!(error.to_string().starts_with("rank 1 of 2 has not connected"), "{error}");
         assert!(begun.elapsed() < PLENTY / 2);
-    }
-
-    #[test]
-    fn two_threads_that_connect_the_same_rank_at_once_get_an_error_and_later_ones_connect() {
-        let listener = TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let port = Port::new(listener.local_addr().unwrap().port()).unwrap();
-        let info = |rank| ClusterInfo::from_vars([("RANK", rank), ("WORLD_SIZE", "2")]).unwrap();
-        let (rank_0, rank_1) = (info("0"), info("1"));
-        let first = || {
-            let listener = listener.try_clone().unwrap();
-            Group::builder(&rank_0).quiet(true).listener(listener).timeout(PLENTY).connect()
-        };
-        let second = || {
-            let builder = Group::builder(&rank_1).quiet(true).timeout(PLENTY);
-            builder.meet_at(Host::LOOPBACK, port).connect()
-        };
-        let check = |result: Result<Group, CollectiveError>| {
-            let error = result.unwrap_err().to_string();
-            assert!(error.starts_with("two threads of rank 1 connect a group"), "{error}");
-        };
-        thread::scope(|scope| {
-            let (ended, end) = mpsc::channel();
-            for _ in 0..2 {
-                let ended = ended.clone();
-                scope.spawn(move || ended.send(second()).unwrap());
-            }
-            // Rank 0 comes once one of them is refused, and the other one waits for it.
-            check(end.recv_timeout(PLENTY / 2).unwrap());
-            assert!(first().and_then(|mut group| group.barrier()).is_err());
-            check(end.recv_timeout(PLENTY / 2).unwrap());
-            for _ in 0..2 {
-                let other = scope.spawn(|| second()?.barrier());
-                first().unwrap().barrier().unwrap();
-                other.join().unwrap().unwrap();
-            }
-        });
     }
 
     #[test]

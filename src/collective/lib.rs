@@ -159,6 +159,7 @@ mod hosts {
 mod builder;
 mod call;
 mod cancel;
+mod connecting;
 mod element;
 mod error;
 mod group;

@@ -213,8 +213,10 @@ impl Links {
         if self.cancel.is_set() {
             return Err(self.give_up_canceled(&[]));
         }
-        let failed = self.failed.iter().map(Arc::clone).next();
-        failed.map_or(Ok(()), |earlier| Err(CollectiveError::Earlier(earlier)))
+        match &self.failed {
+            Some(earlier) => Err(CollectiveError::Earlier(Arc::clone(earlier))),
+            None => Ok(()),
+        }
     }
 
     /// Returns a peer that sends this rank a message where it should make the call that this rank
