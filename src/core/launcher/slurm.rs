@@ -4,16 +4,17 @@
 //! script and the shell of `salloc` are not tasks, although they have some of these variables. A
 //! task has `SLURM_STEP_` variables and the number of an ordinary step.
 
-use std::borrow::Cow;
-use std::collections::HashSet;
+mod components;
+
+use std::iter;
 use std::sync::OnceLock;
 
+use self::components::with_components;
 use crate::environment::Environment;
 use crate::error::{Reason, quote};
 use crate::finding::{Finding, Severity};
 use crate::hostlist::{Hostlist, HostlistError};
 use crate::launcher::Launcher;
-use crate::launcher::placement::MOST_HOSTS;
 use crate::launcher::prelude::*;
 use crate::launcher::starter::started_with;
 use crate::value::host::HostError;
@@ -176,9 +177,9 @@ pub(crate) fn outside_of_steps(environment: &Environment) -> Option<Finding> {
     let severity = if is_small { Severity::Note } else { Severity::Warning };
     // The number of tasks is that of the first component.
     let size = first_set(environment, &[COMPONENTS, SIZE]);
-    let shown: Vec<_> = [Some(evidence), size].into_iter().flatten().collect();
     let verb = if size.is_some() { "are" } else { "is" };
-    let shown: Vec<_> = shown.iter().map(|name| display_variable(environment, name)).collect();
+    let shown = iter::once(evidence).chain(size).map(|name| display_variable(environment, name));
+    let shown: Vec<_> = shown.collect();
     Some(Finding::new(
         severity,
         "slurm-not-a-task",
@@ -330,33 +331,6 @@ fn with_hosts(marker: Marker, mut placement: Placement, list: &str) -> Result<Pl
     Ok(placement.with_hosts(NODELIST, parsed.iter()))
 }
 
-/// Replaces the sorted list with the hosts of a heterogeneous step in the order of its components.
-fn with_components(
-    environment: &Environment,
-    marker: Marker,
-    mut placement: Placement,
-    list: &str,
-    components: u32,
-) -> Result<Placement, Error> {
-    let Ok(step) = Hostlist::parse(list) else { return Ok(placement) };
-    if step.len() == 1 {
-        return Ok(placement);
-    }
-    let Some(order) = order(environment, &step, components) else {
-        placement.master_doubt = Some(unknown_order(list, components));
-        return Ok(placement);
-    };
-    let host = marker.launcher.host(&order.variable, &order.first)?;
-    let source = format!("{}: the first host that {NODELIST} has too", order.variable);
-    placement.master_addr = Some(Sourced::new(host, source));
-    Ok(match order.hosts {
-        Some(hosts) => {
-            placement.with_hosts(format!("{NODELIST}, in the order of the components"), hosts)
-        }
-        None => placement.without_hosts("a host is of several components of the job"),
-    })
-}
-
 fn local_sizes_differ(vars: &SlurmVars, here: u32, per_node: u32) -> Finding {
     let text = |value: &Option<String>| quote(value.as_deref().unwrap_or_default());
     Finding::warning(
@@ -391,64 +365,6 @@ fn arbitrary(list: &str) -> Finding {
         "the first host of the list may not be rank 0's; the ranks then wait for a master that never appears",
         "before srun, run `export MASTER_ADDR=HOST` with the first host of the host file ($SLURM_HOSTFILE, or the \
                  file given to srun -w)",
-    )
-}
-
-/// The maximum number of components in a job: `MAX_HET_JOB_COMPS` of Slurm's controller.
-const MOST_COMPONENTS: u32 = 128;
-
-/// The variables that list a component's hosts. `srun A : B` without an allocation sets only the
-/// second one.
-const LISTS: [&str; 2] = ["SLURM_JOB_NODELIST_HET_GROUP_", "SLURM_JOB_NODELIST_PACK_GROUP_"];
-
-/// A step's hosts, component by component.
-struct Order {
-    /// Rank 0's host.
-    pub first: String,
-    /// The variable that names this host.
-    pub variable: String,
-    /// All hosts. `None` if a host belongs to several components.
-    pub hosts: Option<Vec<String>>,
-}
-
-/// Returns the order of a step's hosts, or `None` if the components' lists leave it in doubt.
-fn order(environment: &Environment, step: &Hostlist<'_>, size: u32) -> Option<Order> {
-    let step: HashSet<_> = step.iter().take(MOST_HOSTS).collect();
-    let mut first = None;
-    let mut hosts: Vec<Cow<'_, str>> = Vec::new();
-    for component in 0..size.min(MOST_COMPONENTS) {
-        let names = LISTS.map(|list| format!("{list}{component}"));
-        let text = |name: &String| environment.text(name);
-        let variable = names.iter().find(|name| text(name).is_some())?;
-        let list = Hostlist::parse(text(variable)?).ok()?;
-        let before = hosts.len();
-        hosts.extend(list.iter().take(MOST_HOSTS).filter(|host| step.contains(host)));
-        match &first {
-            None => {
-                first = hosts.first().map(|host| (host.clone().into_owned(), variable.to_owned()))
-            }
-            // If a node belongs to two components, the step may be in the later one, which begins
-            // elsewhere.
-            Some((first, _)) if hosts[before..].contains(&Cow::Borrowed(first)) => return None,
-            Some(_) => {}
-        }
-    }
-    let (first, variable) = first?;
-    let is_each_once = hosts.iter().collect::<HashSet<_>>().len() == hosts.len();
-    let hosts = is_each_once.then(|| hosts.into_iter().map(Cow::into_owned).collect());
-    Some(Order { first, variable, hosts })
-}
-
-/// Reports that nothing shows which component's hosts come first.
-fn unknown_order(list: &str, components: u32) -> Finding {
-    Finding::warning(
-        "slurm-heterogeneous-step",
-        format!(
-            "{COMPONENTS}={components}, and {list:?} is the sorted list of the hosts of all components"
-        ),
-        "ranks are counted component by component, so the first host of the list need not be rank 0's; the \
-              ranks then wait for a master that never appears",
-        "give the first host of the first component to all ranks as MASTER_ADDR",
     )
 }
 
