@@ -105,6 +105,7 @@ mod node_facts;
 mod node_ranks;
 mod platforms;
 mod ports;
+mod printed_errors;
 mod programs;
 mod properties;
 mod recordings;
