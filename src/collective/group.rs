@@ -161,7 +161,8 @@ impl Group {
         }
     }
 
-    /// Returns once every rank has made this call.
+    /// Returns once every rank has made this call. A rank that came much earlier may have timed out
+    /// since: the next call says so, and so does [`close`](Group::close).
     ///
     /// ```
     /// # use mpienv::collective::{CollectiveError, Group};
@@ -207,10 +208,11 @@ impl Group {
     /// used afterwards.
     ///
     /// # Errors
-    /// As [`Group::all_reduce_sum`]. If an earlier call failed, of this group or of one that shares
-    /// connections with it, [`CollectiveError::Earlier`] with that error, although the group is
-    /// closed: a program that ends with this call does not report success after a failure. To leave
-    /// a failed group without an error, drop it.
+    /// As [`Group::all_reduce_sum`], also if another rank has given up or aborted since the last
+    /// call. If an earlier call failed, of this group or of one that shares connections with it,
+    /// [`CollectiveError::Earlier`] with that error, although the group is closed: a program that
+    /// ends with this call does not report success after a failure. To leave a failed group without
+    /// an error, drop it.
     #[doc(alias("MPI_Finalize"))]
     pub fn close(self) -> Result<()> {
         self.transport.close()

@@ -251,7 +251,7 @@ pub trait Transport: Send {
     /// Closes the transport, after waiting for all ranks if it needs to. Fails if an earlier call
     /// failed.
     fn close(self: Box<Self>) -> Result<()> {
-        self.tcp().map_or_else(|| self.cancel().check(), |tcp| tcp.members.check_earlier())
+        self.tcp().map_or_else(|| self.cancel().check(), |tcp| tcp.members.check_last())
     }
 
     /// How many bytes this rank has written to other ranks, protocol included; `None` if unknown.

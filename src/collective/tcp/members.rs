@@ -178,9 +178,9 @@ impl Members {
         self.links().begin(call)
     }
 
-    /// Fails if an earlier call failed, or if calls are canceled.
-    pub(crate) fn check_earlier(&self) -> Result<()> {
-        self.links().check_earlier()
+    /// Fails if an earlier call failed, if calls are canceled, or if a rank has given up since.
+    pub(crate) fn check_last(&self) -> Result<()> {
+        self.links().check_last()
     }
 
     /// Checks for lost ranks, while this rank has been waiting since `since` for the members at

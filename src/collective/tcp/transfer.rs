@@ -219,6 +219,17 @@ impl Links {
         }
     }
 
+    /// Fails as [`Links::check_earlier`], or if a peer has given up since this rank's last call. A
+    /// peer may have exited without a goodbye after its own last call: that is no failure.
+    pub(super) fn check_last(&mut self) -> Result<()> {
+        self.check_earlier()?;
+        let suspecting = self.sleep(Duration::ZERO, true, &|| false);
+        match suspecting.or_else(|| self.noted.take().map(|(culprit, _)| culprit)) {
+            None | Some(Culprit(_, Fault::Lost(_))) => Ok(()),
+            Some(culprit) => Err(self.give_up(&[], culprit)),
+        }
+    }
+
     /// Returns a peer that sends this rank a message where it should make the call that this rank
     /// makes. `is_due` tells from which peers frames of this call are due: what comes from those is
     /// read anyway.

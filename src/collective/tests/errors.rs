@@ -117,6 +117,51 @@ fn a_group_that_has_timed_out_says_so_in_later_calls_and_when_it_closes() {
 }
 
 #[test]
+fn a_rank_that_comes_after_the_others_have_given_up_learns_it_when_it_closes() {
+    for backend in OVER {
+        let left = AtomicU32::new(0);
+        let run = |mut group: Group| {
+            if group.rank().index() == 1 {
+                while left.load(Ordering::Relaxed) < 2 {
+                    thread::sleep(Duration::from_millis(1));
+                }
+                // All ranks have made this call.
+                let came = group.barrier();
+                return came.and(group.close()).map_err(|error| error.to_string());
+            }
+            group.barrier().unwrap_err();
+            drop(group);
+            left.fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        };
+        let results = over_one(backend, Duration::from_millis(300), 3, &run);
+        let error = results[1].as_ref().unwrap_err();
+        assert!(error.contains("no longer wait for this rank"), "{backend}: {error}");
+    }
+}
+
+#[test]
+fn a_rank_that_exits_without_a_goodbye_after_its_last_call_is_no_failure_of_the_others() {
+    for backend in OVER {
+        let left = AtomicU32::new(0);
+        let closed = over_one(backend, PLENTY, 2, &|mut group: Group| {
+            group.barrier().unwrap();
+            if group.rank().index() == 1 {
+                let transport = group.into_transport();
+                transport.tcp().unwrap().members.fail_silently();
+                left.store(1, Ordering::Relaxed);
+                return Ok(());
+            }
+            while left.load(Ordering::Relaxed) == 0 {
+                thread::sleep(Duration::from_millis(1));
+            }
+            group.close()
+        });
+        assert!(closed.iter().all(Result::is_ok), "{backend}: {closed:?}");
+    }
+}
+
+#[test]
 fn a_group_whose_calls_were_all_made_or_refused_on_all_ranks_closes_without_an_error() {
     for (over, closed) in over_each_owned(PLENTY, 3, |mut group| {
         group.barrier().unwrap();
