@@ -146,6 +146,9 @@ impl<'a> GroupBuilder<'a> {
     /// Sets how long every call waits for another rank: 60 s by default, at most ten years. With 0,
     /// connecting fails. Connecting waits as long, unless
     /// [`connect_timeout`](GroupBuilder::connect_timeout) is set.
+    ///
+    /// If several ranks time out, finding out which one is late takes them up to half as long
+    /// again, but at most 8 s.
     pub fn timeout(self, timeout: Duration) -> GroupBuilder<'a> {
         GroupBuilder { timeout: timeout.min(LONGEST_TIMEOUT), ..self }
     }
@@ -318,8 +321,7 @@ impl<'a> GroupBuilder<'a> {
             [("timeout", timeouts.calls), ("connect_timeout", timeouts.connecting)]
         {
             if timeout.is_zero() {
-                let reason = "no rank can arrive within 0 s: set a longer time".to_owned();
-                return Err(CollectiveError::Argument { call, reason });
+                return Err(CollectiveError::no_time(call));
             }
         }
         if info.world_size() == 1 {
@@ -352,10 +354,11 @@ fn connect_ranks(
         },
         Backend::SharedMemory | Backend::Tcp => "",
     };
-    let place = place?.meeting_point(info)?;
+    let shares_memory = backend != Backend::Tcp;
+    let place = place?.meeting_point(info, shares_memory)?;
     let tcp = Tcp::connect(info.rank(), &place, timeouts)?.because(why);
     let mut transport: Box<dyn Transport> =
-        if backend == Backend::Tcp { Box::new(tcp) } else { hosts::join(tcp)? };
+        if shares_memory { hosts::join(tcp)? } else { Box::new(tcp) };
     transport.set_timeout(timeouts.calls);
     Ok(Group::new(transport))
 }
@@ -392,7 +395,11 @@ impl Place {
     }
 
     /// Returns how this rank meets the others there.
-    fn meeting_point(self, info: &ClusterInfo) -> Result<MeetingPoint, CollectiveError> {
+    fn meeting_point(
+        self,
+        info: &ClusterInfo,
+        shares_memory: bool,
+    ) -> Result<MeetingPoint, CollectiveError> {
         let Place { host, port, is_master, listener } = self;
         let mut rendezvous = Rendezvous::of(info, host.clone(), port);
         if is_master {
@@ -404,7 +411,7 @@ impl Place {
         }
         // Whether the ranks have a key that other users do not.
         let is_secret = info.has_secret() || uses_munge(&rendezvous);
-        Ok(MeetingPoint { host, is_secret, rendezvous })
+        Ok(MeetingPoint { host, is_secret, shares_memory, rendezvous })
     }
 }
 

@@ -250,6 +250,10 @@ impl Call {
         if other == Call::CLOSE {
             return LEAVES_EARLY;
         }
+        if self == other {
+            return "they are calls of two groups: groups that share connections make their calls in \
+                    the same order on all ranks, one at a time";
+        }
         if self.differs_in_length_alone(other) {
             return "all ranks must run the same program with the same options";
         }
@@ -262,6 +266,23 @@ impl Call {
             "a message needs the same count and type on both ranks"
         } else {
             "one rank must receive what the other sends; send_receive does both"
+        }
+    }
+
+    /// The same call, which names the root or the other rank by its number in the job, given those
+    /// of the group's ranks.
+    pub(super) fn in_job(self, numbers: &[u32]) -> Call {
+        let number = self.preposition().and_then(|_| numbers.get(self.root as usize));
+        Call { root: number.copied().unwrap_or(self.root), ..self }
+    }
+
+    /// What comes before the root or the other rank, if the call has one.
+    fn preposition(self) -> Option<&'static str> {
+        match self.operation {
+            Broadcast | Scatter | Receive => Some("from"),
+            ReduceSum | ReduceMin | ReduceMax | ReduceProduct | ReduceMean | ReduceAnd
+            | ReduceOr | ReduceXor | Gather | Send => Some("to"),
+            _ => None,
         }
     }
 
@@ -364,12 +385,10 @@ impl fmt::Display for Call {
             (_, Some(_)) => write!(f, " of {count} {name}")?,
             (_, None) => {}
         }
+        if let Some(preposition) = self.preposition() {
+            return write!(f, " {preposition} rank {root}");
+        }
         match self.operation {
-            Broadcast | Scatter | Receive => write!(f, " from rank {root}"),
-            ReduceSum | ReduceMin | ReduceMax | ReduceProduct | ReduceMean | ReduceAnd
-            | ReduceOr | ReduceXor | Gather | Send => {
-                write!(f, " to rank {root}")
-            }
             AllReduceSparse => write!(f, " in {root} dimensions"),
             SendTagged | ReceiveTagged => write!(f, " with tag {root}"),
             _ => Ok(()),

@@ -204,6 +204,18 @@ pub enum CollectiveError {
         /// This rank.
         rank: u32,
     },
+    /// Two threads of this process made calls at the same time, in groups that share MPI. The other
+    /// thread's call is [canceled](CollectiveError::Canceled).
+    #[cfg(feature = "mpi")]
+    #[error(
+        "two threads of rank {rank} make calls at the same time, in groups that share MPI, which could make them wait for \
+         each other: make the calls of all groups in one thread, or use another backend and connect a group for each thread"
+    )]
+    #[non_exhaustive]
+    CallsAtOnce {
+        /// This rank, by its number in the job.
+        rank: u32,
+    },
     /// Another thread of this process canceled the call: see
     /// [`Group::canceller`](super::Group::canceller).
     #[error("the call was canceled by another thread of this process")]
@@ -280,6 +292,12 @@ impl CollectiveError {
             Differs { rank, .. } | Disagree { rank, .. } => Some(*rank),
             _ => None,
         }
+    }
+
+    /// Returns the error for a timeout of 0.
+    pub(super) fn no_time(call: &'static str) -> CollectiveError {
+        let reason = "no rank can arrive within 0 s: set a longer time".to_owned();
+        CollectiveError::Argument { call, reason }
     }
 
     /// Returns the error for `rank` making the call `found` while this rank, `own`, made the call

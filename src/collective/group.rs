@@ -22,7 +22,8 @@ pub use untyped::Announced;
 /// A group may move to another thread: it is `Send`, but not `Sync`. A group and those that are
 /// split from it share connections, so they make their calls one after the other, in an order that
 /// is the same on all ranks. Over MPI, a group can move only if the library supports it
-/// (`MPI_THREAD_SERIALIZED`); otherwise, its calls in another thread are errors.
+/// (`MPI_THREAD_SERIALIZED`); otherwise, its calls in another thread are errors. So are calls that
+/// two threads make at the same time.
 ///
 /// Dropping a group leaves the job cleanly, but over MPI use [`close`](Group::close), which waits
 /// for the other ranks. If it is dropped because the thread panics, the other ranks get an error
@@ -181,8 +182,8 @@ impl Group {
     /// Splits the group into one group for each `color`, ordered by `key`, then by rank. Returns
     /// this rank's new group.
     ///
-    /// Both groups can be used afterwards, in any order that is the same on all their ranks. Errors
-    /// name ranks by their number in the job.
+    /// Both groups can be used afterwards, one call at a time and in any order that is the same on
+    /// all their ranks. Errors name ranks by their number in the job.
     ///
     /// ```
     /// # mpienv::collective::threads::run(4, std::time::Duration::from_secs(10), |group| {

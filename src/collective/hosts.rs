@@ -68,8 +68,8 @@ fn join_hosts(
 ) -> Result<Box<dyn Transport>> {
     let own = tcp.rank().index() as usize;
     let first = firsts[own];
-    let host = tcp.part(first as u32, 0)?;
-    let among_firsts = tcp.part(u32::from(first != own), 0)?;
+    let host = tcp.part(first as u32, 0)?.within(&tcp);
+    let among_firsts = tcp.part(u32::from(first != own), 0)?.within(&tcp);
     let sharing = match host.rank().size() {
         1 => None,
         _ => Some(Shared::share(host.joined_by(join), spins)?),

@@ -29,7 +29,7 @@ use self::sum::Sum;
 use self::watch::{LAUNCHER_FIRST, Passing, Socket, Watch};
 use super::builder::Timeouts;
 use super::call::{Call, Message, Reduce};
-use super::cancel::Cancel;
+use super::cancel::{Cancel, Canceller};
 use super::error::{CollectiveError, Result, UNREADABLE, aborted};
 use super::host_info::{self, HostInfo};
 use super::numbers::{Numbers, Scratch};
@@ -109,10 +109,11 @@ impl Mpi {
         Ok(Mpi { watch, ranks, numbers, timeout, spins, sum, rooms, library, cancel, failed })
     }
 
-    /// Makes a call under the watch.
+    /// Makes a call under the watch. MPI makes one call at a time: two threads whose calls are in
+    /// another order on another rank would wait forever.
     fn call<T>(&self, call: impl FnOnce(&Communicator) -> Result<T, MpiError>) -> Result<T> {
         self.cancel.check()?;
-        Ok(self.watch.over(|| {
+        let called = self.watch.over(|| {
             let result = call(self.ranks.communicator());
             if let Err(MpiError::Call { .. }) = result {
                 // MPI may notice a loss first. Wait for the watch, which names the rank and exits
@@ -120,7 +121,15 @@ impl Mpi {
                 thread::sleep(WATCH_FIRST);
             }
             result
-        })?)
+        });
+        let at_once = || {
+            let rank = self.numbers[self.rank().index() as usize];
+            let error = self.fail(|| CollectiveError::CallsAtOnce { rank });
+            // The thread that is in a call may wait for a rank whose own thread is refused.
+            Canceller(self.cancel()).cancel();
+            error
+        };
+        Ok(called.ok_or_else(at_once)??)
     }
 
     /// Starts a call and polls it until it is done.

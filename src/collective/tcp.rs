@@ -99,6 +99,11 @@ impl Tcp {
         Tcp { join, ..self }
     }
 
+    /// The same ranks, which make the calls of all of `group` together with others.
+    pub(super) fn within(self, group: &Tcp) -> Tcp {
+        Tcp { members: self.members.within(&group.members), ..self }
+    }
+
     fn of(rank: Rank, members: Members) -> Tcp {
         let (others, sum) = (Scratch::default(), Scratch::default());
         Tcp {

@@ -41,7 +41,7 @@ impl From<ThreadRank> for Group {
 /// ```
 ///
 /// # Errors
-/// If `size` is 0, or the process can open no more files.
+/// If `size` or `timeout` is 0, or the process can open no more files.
 pub fn group(size: u32, timeout: Duration) -> Result<Vec<ThreadRank>> {
     let first = Rank::new(0, size).map_err(|error| CollectiveError::Argument {
         call: "threads::group",
@@ -49,6 +49,9 @@ pub fn group(size: u32, timeout: Duration) -> Result<Vec<ThreadRank>> {
     })?;
     if size == 1 {
         return Ok(vec![ThreadRank(Group::alone())]);
+    }
+    if timeout.is_zero() {
+        return Err(CollectiveError::no_time("threads::group"));
     }
     let ranks = Tcp::of_this_process(first, timeout.min(LONGEST_TIMEOUT));
     let ranks = hosts::join_here(ranks.map_err(CollectiveError::Socket)?);

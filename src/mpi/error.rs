@@ -49,6 +49,16 @@ pub enum MpiError {
          `ask::read`, or use another backend"
     )]
     Asked,
+    /// `mpienv simulate` plays the launcher, whose MPI has not been started.
+    #[error(
+        "{} is only simulated, and no MPI can be initialized: use another backend, or start the program with the launcher \
+         itself", .launcher.title()
+    )]
+    #[non_exhaustive]
+    Simulated {
+        /// The launcher that is simulated.
+        launcher: Launcher,
+    },
     /// The library cannot be used by a process that has threads.
     #[error(
         "{} provides thread level {provided}, but {needed} (MPI_THREAD_FUNNELED) is needed: use an MPI that was built \

@@ -114,6 +114,8 @@ pub struct MpiVars<'a> {
     /// Whether `OMPI_MCA_btl_vader_eager_limit` or `OMPI_MCA_btl_sm_eager_limit` is set.
     /// [`Hints::eager_limit`] then changes nothing.
     pub eager_limit_is_set: bool,
+    /// `MPIENV_SIMULATED`: whether the launcher is only simulated.
+    pub is_simulated: bool,
 }
 
 impl<'a> MpiVars<'a> {
@@ -127,6 +129,7 @@ impl<'a> MpiVars<'a> {
             slurm_mpi_type: environment.get("SLURM_MPI_TYPE"),
             transport_is_set: is_set(&["OMPI_MCA_pml", "OMPI_MCA_mtl", "OMPI_MCA_btl"]),
             eager_limit_is_set: is_set(&[hints::VADER_EAGER_LIMIT, hints::SM_EAGER_LIMIT]),
+            is_simulated: is_set(&[mpienv_core::seam::SIMULATED]),
         }
     }
 }
@@ -211,10 +214,11 @@ impl World {
     /// ```
     ///
     /// # Errors
-    /// Returns an error if no library can be loaded, if the library's ABI is unknown, or if MPI
-    /// returns an error. A library that does not understand the launcher may also exit the process.
+    /// Returns an error if no library can be loaded, if the library's ABI is unknown, if the
+    /// launcher is only simulated, or if MPI returns an error. A library that does not understand
+    /// the launcher may also exit the process.
     pub fn init(launcher: Launcher, vars: &MpiVars<'_>) -> Result<World> {
-        World::begin(launcher, load(launcher, vars)?)
+        World::begin(launcher, vars, load(launcher, vars)?)
     }
 
     /// Like [`init`](World::init), with hints about the job, which become variables of this
@@ -235,10 +239,14 @@ impl World {
         let loaded = load(launcher, vars)?;
         // SAFETY: the caller keeps other threads from the environment.
         unsafe { hints.set(&loaded.version, vars) };
-        World::begin(launcher, loaded)
+        World::begin(launcher, vars, loaded)
     }
 
-    fn begin(launcher: Launcher, loaded: Loaded) -> Result<World> {
+    fn begin(launcher: Launcher, vars: &MpiVars<'_>, loaded: Loaded) -> Result<World> {
+        // MPI would not find the launcher, and many a library then exits the process.
+        if vars.is_simulated {
+            return Err(MpiError::Simulated { launcher });
+        }
         let communicator = Communicator::world(Session::begin(loaded)?)?;
         Ok(World { communicator, launcher })
     }

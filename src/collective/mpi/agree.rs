@@ -42,14 +42,19 @@ impl Mpi {
         let other = self.numbers.iter().zip(all).find(|(_, found)| *found != Some(call));
         other.map_or(Ok(()), |(&rank, found)| {
             Err(self.fail(|| match found {
-                Some(found) => CollectiveError::different_calls(rank, found, own, call),
+                Some(found) => self.different_calls(rank, found, own, call),
                 None => unreadable(rank),
             }))
         })
     }
 
+    fn different_calls(&self, rank: u32, found: Call, own: u32, call: Call) -> CollectiveError {
+        let [found, call] = [found, call].map(|call| call.in_job(&self.numbers));
+        CollectiveError::different_calls(rank, found, own, call)
+    }
+
     /// Returns the error of the call that fails, and keeps it for [`close`](crate::Group::close).
-    fn fail(&self, error: impl Fn() -> CollectiveError) -> CollectiveError {
+    pub(super) fn fail(&self, error: impl Fn() -> CollectiveError) -> CollectiveError {
         self.failed.get_or_init(|| Arc::new(error()));
         error()
     }
@@ -80,7 +85,7 @@ impl Mpi {
             let found = calls.iter().find(|(rank, _)| *rank == other);
             let [rank, own] = [other, self.rank().index()].map(|rank| self.numbers[rank as usize]);
             let found = found.map_or(said, |(_, found)| *found);
-            return Err(self.fail(|| CollectiveError::different_calls(rank, found, own, said)));
+            return Err(self.fail(|| self.different_calls(rank, found, own, said)));
         }
         Ok(())
     }

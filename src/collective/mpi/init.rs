@@ -47,6 +47,9 @@ pub(crate) fn connect_by(
         Err(MpiError::NoLibrary { .. }) if !required && vars.library.is_none() => {
             return Ok(Err("no MPI library could be loaded; MPI as the backend shows why"));
         }
+        Err(MpiError::Simulated { .. }) if !required => {
+            return Ok(Err("the launcher is only simulated, and its MPI not started"));
+        }
         Err(MpiError::Asked) if !required => {
             return Ok(Err(
                 "this process has asked the launcher for rank 0's host, and cannot use MPI after that",

@@ -184,12 +184,15 @@ impl Watch {
         Ok(Watch { heartbeat, waker, thread: Some(thread), owner: Owner::current() })
     }
 
-    /// Makes a call that waits for other ranks, and counts it.
-    pub(super) fn over<T>(&self, call: impl FnOnce() -> T) -> T {
-        self.heartbeat.calls.fetch_add(1, Ordering::Relaxed);
+    /// Makes a call that waits for other ranks, and counts it. Returns `None` if another thread of
+    /// this process is in a call.
+    pub(super) fn over<T>(&self, call: impl FnOnce() -> T) -> Option<T> {
+        let begin = |calls: u64| calls.is_multiple_of(2).then_some(calls + 1);
+        let calls = &self.heartbeat.calls;
+        calls.fetch_update(Ordering::Relaxed, Ordering::Relaxed, begin).ok()?;
         let result = call();
-        self.heartbeat.calls.fetch_add(1, Ordering::Relaxed);
-        result
+        calls.fetch_add(1, Ordering::Relaxed);
+        Some(result)
     }
 
     /// Notes which call of two or three ranks the next ones are part of.

@@ -18,6 +18,8 @@ pub(crate) struct Members {
     links: Arc<Mutex<Links>>,
     /// The world ranks of the group, by place.
     members: Vec<usize>,
+    /// The numbers in the job of the ranks of the group whose calls these are, for errors.
+    numbers: Vec<u32>,
     /// The number of the last transfer.
     number: u32,
     /// The number of the next message between two of the ranks: it counts the calls of the group,
@@ -31,20 +33,29 @@ impl Members {
     /// All ranks.
     pub(super) fn world(links: Links) -> Members {
         let members = (0..links.size()).collect();
-        Members { links: Arc::new(Mutex::new(links)), members, number: 0, of_messages: 0, first: 0 }
+        let numbers = (0..links.size() as u32).map(|rank| links.name(rank)).collect();
+        let links = Arc::new(Mutex::new(links));
+        Members { links, members, numbers, number: 0, of_messages: 0, first: 0 }
     }
 
     /// A group of the members at the places `chosen`, in that order. All of them must pass the same
     /// `color`.
     pub(super) fn part(&self, chosen: &[usize], color: u32) -> Members {
         let members = chosen.iter().map(|&place| self.members[place]).collect();
+        let numbers = chosen.iter().map(|&place| self.numbers[place]).collect();
         // Far from the numbers of other groups, so that a call on the wrong group is noticed.
         let number = self
             .number
             .wrapping_add(color.wrapping_add(1).wrapping_mul(0x9e37_79b1))
             .rotate_left(16);
         let first = number;
-        Members { links: Arc::clone(&self.links), members, number, of_messages: first, first }
+        let links = Arc::clone(&self.links);
+        Members { links, members, numbers, number, of_messages: first, first }
+    }
+
+    /// The same members, which make the calls of all of `group` together with others.
+    pub(super) fn within(self, group: &Members) -> Members {
+        Members { numbers: group.numbers.clone(), ..self }
     }
 
     /// The links, which a panic in another thread leaves as usable as an error does.
@@ -70,7 +81,7 @@ impl Members {
     /// this rank's own counts for nothing.
     pub(crate) fn transfer(&mut self, call: Call, mut by_place: Vec<Exchange<'_>>) -> Result<()> {
         self.number = self.number.wrapping_add(1);
-        let transfer = Transfer { number: self.number, call };
+        let transfer = Transfer { number: self.number, call: call.in_job(&self.numbers) };
         let mut links = self.links();
         if self.members.iter().copied().eq(0..links.size()) {
             return links.transfer(transfer, &mut by_place, None);
@@ -104,21 +115,26 @@ impl Members {
         let mut call = Call::BARRIER;
         // The rank that receives answers with an empty frame.
         if let Some((Message { other, said, heard }, bytes)) = send {
-            let pair = Some([said, heard]);
+            let pair = [said, heard].map(|call| call.in_job(&self.numbers));
             by_rank[self.members[other as usize]] =
-                Exchange { send: Some(bytes), receive: Some(&mut []), pair };
-            call = said;
+                Exchange { send: Some(bytes), receive: Some(&mut []), pair: Some(pair) };
+            call = pair[0];
         }
         if let Some((Message { other, said, heard }, bytes)) = receive {
-            let pair = Some([said, heard]);
+            let pair = [said, heard].map(|call| call.in_job(&self.numbers));
             by_rank[self.members[other as usize]] =
-                Exchange { send: Some(&[]), receive: Some(bytes), pair };
-            call = said;
+                Exchange { send: Some(&[]), receive: Some(bytes), pair: Some(pair) };
+            call = pair[0];
         }
         let transfer = Transfer { number: self.of_messages, call };
         let Some(beside) = beside else { return links.transfer(transfer, &mut by_rank, None) };
-        let mut beside =
-            || beside().map_err(|found| Difference { rank: self.members[found.rank], ..found });
+        let mut beside = || {
+            beside().map_err(|Difference { rank, found, own }| Difference {
+                rank: self.members[rank],
+                found: found.map(|found| found.in_job(&self.numbers)),
+                own: own.in_job(&self.numbers),
+            })
+        };
         links.transfer(transfer, &mut by_rank, Some(&mut beside))
     }
 
@@ -175,7 +191,7 @@ impl Members {
     /// Begins a call. Fails if an earlier call failed, or if a rank was lost after its part in the
     /// last call.
     pub(crate) fn begin(&self, call: Call) -> Result<()> {
-        self.links().begin(call)
+        self.links().begin(call.in_job(&self.numbers))
     }
 
     /// Fails if an earlier call failed, if calls are canceled, or if a rank has given up since.
@@ -202,6 +218,7 @@ impl Members {
 
     /// Gives up because the member at `place` made another call; `None` if it cannot be read.
     pub(crate) fn differs(&self, place: usize, found: Option<Call>) -> CollectiveError {
+        let found = found.map(|found| found.in_job(&self.numbers));
         self.give_up_on(place, found.map_or_else(Fault::unreadable, Fault::Differs))
     }
 

@@ -35,6 +35,8 @@ pub(crate) struct MeetingPoint {
     pub(crate) rendezvous: Rendezvous,
     /// Whether the ranks have a key that others do not, so that messages are encrypted.
     pub(crate) is_secret: bool,
+    /// Whether ranks that share a host share memory, if they can; the same on all ranks.
+    pub(crate) shares_memory: bool,
 }
 
 /// The connections to all other ranks.
@@ -58,9 +60,10 @@ pub(super) fn connect(
     }
     let listener = on_free_port(&place.host).map_err(CollectiveError::Socket)?;
     let address = listener.local_addr().map_err(CollectiveError::Socket)?;
-    let blob = Contact::blob(address, place.is_secret);
+    let blob = Contact::blob(address, [place.is_secret, place.shares_memory]);
     let meeting = place.rendezvous.clone().timeout(timeout).all_gather(blob)?;
     let contacts = Contact::of_all(&meeting)?;
+    check_backends(rank, &contacts)?;
     let (joined, rejected) = exchange_hellos(rank, &listener, &meeting, &contacts, timeout)?;
     // If one rank has a secret, all messages are encrypted. All ranks read the same table.
     let is_sealed = contacts.iter().any(|contact| contact.is_secret);
@@ -71,6 +74,24 @@ pub(super) fn connect(
     Ok(Mesh {
         peers: peers.collect::<io::Result<_>>().map_err(CollectiveError::Socket)?,
         rejected: rejected + meeting.rejected(),
+    })
+}
+
+/// Compares the backends of the ranks, which would go on with different calls.
+fn check_backends(own: Rank, contacts: &[Contact]) -> Result<(), CollectiveError> {
+    let shares = |rank: usize| contacts.get(rank).is_some_and(|contact| contact.shares_memory);
+    let called =
+        |rank| format!("connect {} shared memory", ["without", "with"][usize::from(shares(rank))]);
+    let index = own.index() as usize;
+    let Some(other) = (0..contacts.len()).find(|&rank| shares(rank) != shares(index)) else {
+        return Ok(());
+    };
+    Err(CollectiveError::Differs {
+        rank: other as u32,
+        found: called(other),
+        own: own.index(),
+        expected: called(index),
+        rule: "all ranks must use the same backend",
     })
 }
 
@@ -158,18 +179,19 @@ fn lost(index: usize, host: String, reason: String) -> CollectiveError {
     CollectiveError::Lost { rank: index as u32, host, reason }
 }
 
-/// What a rank brings to the meeting: how to reach it, and whether it has a secret.
+/// What a rank brings to the meeting: how to reach it, whether it has a secret, and its backend.
 struct Contact {
     address: SocketAddr,
     is_secret: bool,
+    shares_memory: bool,
     /// Its host's name and address, for errors.
     host: String,
 }
 
 impl Contact {
     /// Where this rank listens: only on a loopback address (4 or 6), or on every address (0); its
-    /// port; whether it has a secret; the host's name.
-    fn blob(local: SocketAddr, is_secret: bool) -> Vec<u8> {
+    /// port; whether it has a secret, and whether it shares memory; the host's name.
+    fn blob(local: SocketAddr, flags: [bool; 2]) -> Vec<u8> {
         let family = match local.ip() {
             address if !address.is_loopback() => 0,
             IpAddr::V4(_) => 4,
@@ -177,7 +199,8 @@ impl Contact {
         };
         let [high, low] = local.port().to_be_bytes();
         let name = host_name().unwrap_or_default();
-        [&[family, high, low, is_secret.into()], name.as_bytes()].concat()
+        let [is_secret, shares_memory] = flags.map(u8::from);
+        [&[family, high, low, is_secret, shares_memory], name.as_bytes()].concat()
     }
 
     /// The contacts of all ranks.
@@ -190,7 +213,8 @@ impl Contact {
     }
 
     fn read(member: &rendezvous::Member) -> Option<Contact> {
-        let [family, high, low, is_secret @ (0 | 1), name @ ..] = member.blob() else {
+        let [family, high, low, is_secret @ (0 | 1), shares @ (0 | 1), name @ ..] = member.blob()
+        else {
             return None;
         };
         let port = Port::new(u16::from_be_bytes([*high, *low]))?;
@@ -204,7 +228,8 @@ impl Contact {
             (name, address) if name.is_empty() => address.to_string(),
             (name, address) => format!("{name} ({address})"),
         };
-        Some(Contact { address, is_secret: *is_secret == 1, host })
+        let [is_secret, shares_memory] = [is_secret, shares].map(|flag| *flag == 1);
+        Some(Contact { address, is_secret, shares_memory, host })
     }
 }
 

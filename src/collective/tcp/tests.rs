@@ -76,7 +76,12 @@ fn ranks_with<T: Send>(
             scope.spawn(move || {
                 let rank = Rank::new(index, size).unwrap();
                 let rendezvous = Rendezvous::new(rank, Host::LOOPBACK, port).token("token");
-                let place = MeetingPoint { host: Host::LOOPBACK, rendezvous, is_secret };
+                let place = MeetingPoint {
+                    host: Host::LOOPBACK,
+                    rendezvous,
+                    is_secret,
+                    shares_memory: true,
+                };
                 run(Tcp::connect(rank, &place, timeout.into()).unwrap())
             })
         };
@@ -373,7 +378,7 @@ fn calls_on_different_groups_are_distinguished() {
         groups[turn].meet(Call::BARRIER).err().map(|error| error.to_string())
     });
     assert!(
-        errors.iter().flatten().any(|error| error.contains("do not make the same calls")),
+        errors.iter().flatten().any(|error| error.contains("they are calls of two groups")),
         "{errors:?}"
     );
 }

@@ -126,7 +126,7 @@ impl Links {
     }
 
     /// What errors call a rank.
-    fn name(&self, rank: u32) -> u32 {
+    pub(super) fn name(&self, rank: u32) -> u32 {
         self.names.get(rank as usize).copied().unwrap_or(rank)
     }
 

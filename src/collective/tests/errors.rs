@@ -28,6 +28,44 @@ fn ranks_that_call_different_operations_are_named_with_what_they_called() {
 }
 
 #[test]
+fn the_calls_of_a_part_name_ranks_by_their_numbers_in_the_job() {
+    // Rows of two ranks, on two hosts or on one.
+    for (over, errors) in over_each(4, |group| {
+        let own = group.rank().index();
+        let mut row = group.split(own % 2, own).unwrap();
+        let sent = row.rank().index() == 0;
+        let messages = match sent {
+            true => row.send(&[1.0_f64; 10], 1),
+            false => row.receive(&mut [0.0_f64; 9], 0),
+        };
+        let roots = messages.unwrap_err().to_string();
+        // Groups that share connections fail together.
+        group.barrier().unwrap_err();
+        roots
+    }) {
+        for (row, error) in [(0, &errors[0]), (0, &errors[2]), (1, &errors[1]), (1, &errors[3])] {
+            let (from, to) = (row, row + 2);
+            let called = [
+                format!("send of 10 f64 to rank {to}"),
+                format!("receive of 9 f64 from rank {from}"),
+            ];
+            assert!(called.iter().all(|called| error.contains(called)), "{over}: {errors:?}");
+        }
+    }
+    for (over, errors) in over_each(4, |group| {
+        let own = group.rank().index();
+        let mut row = group.split(own % 2, own).unwrap();
+        row.broadcast(&mut [0_u64; 4], u32::from(own > 1)).unwrap_err().to_string()
+    }) {
+        for (rank, error) in errors.iter().enumerate() {
+            let row = rank % 2;
+            let called = [row, row + 2].map(|root| format!("broadcast of 4 u64 from rank {root}"));
+            assert!(called.iter().all(|called| error.contains(called)), "{over}: {errors:?}");
+        }
+    }
+}
+
+#[test]
 fn lengths_that_differ_are_named_with_both_lengths() {
     for (over, errors) in over_each(2, |group| {
         let length = 100_000 + group.rank().index() as usize;
