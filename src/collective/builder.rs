@@ -425,6 +425,7 @@ mod tests {
     use crate::error::Result;
     use crate::tests::PLENTY;
     use crate::tests::measured::longer_than;
+    use mpienv_core::ErrorKind;
 
     #[test]
     fn over_mpi_a_process_exits_by_default_as_a_program_that_gets_the_error() {
@@ -489,6 +490,24 @@ mod tests {
         check(builder().timeout(Duration::ZERO), "timeout");
         check(builder().timeout(Duration::ZERO).connect_timeout(PLENTY), "timeout");
         check(builder().connect_timeout(Duration::ZERO), "connect_timeout");
+    }
+
+    #[test]
+    fn ranks_with_different_backends_are_named_with_what_they_connect() {
+        let connected = two(
+            |builder| {
+                let backend = BACKENDS[builder.info.rank().index() as usize];
+                builder.backend(backend)
+            },
+            |group, _| group.err().map(|error| (error.kind(), error.to_string())),
+        );
+        for (rank, error) in connected.into_iter().enumerate() {
+            let called = ["connect without shared memory", "connect with shared memory"];
+            let (other, rule) = (1 - rank, "all ranks must use the same backend");
+            let (found, expected) = (called[other], called[rank]);
+            let text = format!("rank {other} called {found}, rank {rank} {expected}: {rule}");
+            assert_eq!(error, Some((ErrorKind::Refused, text)));
+        }
     }
 
     #[test]

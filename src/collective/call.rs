@@ -255,7 +255,7 @@ impl Call {
                     the same order on all ranks, one at a time";
         }
         if self.differs_in_length_alone(other) {
-            return "all ranks must run the same program with the same options";
+            return "a reduction needs the same count on all ranks";
         }
         if !(self.is_message() && other.is_message()) {
             return "all ranks must make the same calls in the same order";

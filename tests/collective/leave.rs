@@ -5,17 +5,21 @@
 //! the group. They tell each other by files in the folder how far they are.
 //!
 //! `collective_leave early RANK`: this rank drops its group, and the others call a barrier.
+//!
+//! `collective_leave threads`: two threads of rank 0 call a barrier at the same time, which the
+//! other ranks never call.
 
 use std::error::Error;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::Command;
-use std::thread::sleep;
+use std::sync::mpsc;
+use std::thread::{self, sleep};
 use std::time::Duration;
 use std::{env, fs, io};
 
 use mpienv::ClusterInfo;
-use mpienv::collective::{Backend, Group};
+use mpienv::collective::{Backend, CollectiveError, Group};
 
 /// Tells how far this rank is, and waits until all `ranks` are.
 fn until_all(folder: &str, word: &str, own: u32, ranks: u32) -> io::Result<()> {
@@ -33,11 +37,27 @@ fn until_exists(path: &str) {
 fn main() -> Result<(), Box<dyn Error>> {
     let words: Vec<String> = env::args().skip(1).collect();
     let is_lost = words[0] == "lost";
-    let timeout = Duration::from_secs(if is_lost { 1200 } else { 4 });
+    let is_early = words[0] == "early";
+    let timeout = Duration::from_secs(if is_early { 4 } else { 1200 });
     let info = ClusterInfo::from_env()?;
     let mut group = Group::builder(&info).backend(Backend::Mpi).timeout(timeout).connect()?;
     group.barrier()?;
     let (own, size) = (group.rank().index(), group.size());
+    if words[0] == "threads" {
+        let part = group.split(0, own)?;
+        if own > 0 {
+            sleep(Duration::from_secs(3000));
+        }
+        let (errors, error) = mpsc::channel();
+        for mut group in [group, part] {
+            let errors = errors.clone();
+            thread::spawn(move || errors.send(group.barrier().unwrap_err()));
+        }
+        let at_once =
+            |error: &CollectiveError| matches!(error, CollectiveError::CallsAtOnce { .. });
+        let error = error.iter().find(at_once).ok_or("no thread was refused")?;
+        return Err(error.into());
+    }
     if !is_lost {
         if words[1] == own.to_string() {
             drop(group);

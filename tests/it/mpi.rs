@@ -414,6 +414,34 @@ fn a_rank_that_drops_its_group_early_is_named_by_those_who_wait_for_it() {
 }
 
 #[test]
+fn a_second_thread_whose_call_would_share_mpi_with_another_is_refused() {
+    for mpi in all() {
+        let output = mpi.run(2, "collective_leave", &["threads"]);
+        let (out, err) = texts(&output);
+        let text = "two threads of rank 0 make calls at the same time, in groups that share MPI";
+        assert!(err.contains(text), "{mpi:?}: {out}\n{err}");
+    }
+}
+
+#[test]
+fn a_simulated_launcher_has_no_mpi_and_the_ranks_are_connected_without_it() {
+    for launcher in ["open-mpi", "hydra"] {
+        let run = |program: &str| {
+            let mut command = clean(env!("CARGO_BIN_EXE_mpienv"));
+            command.args(["simulate", "--launcher", launcher, "--nodes", "2", "--ppn", "1", "--"]);
+            command.arg(example(program)).arg("early").output().unwrap()
+        };
+        let (out, err) = texts(&run("nccl_id"));
+        let why = "(the launcher is only simulated, and its MPI not started)";
+        assert_eq!(out.matches(why).count(), 2, "{launcher}: {out}\n{err}");
+        // It asks for MPI. The rank that fails first ends the job.
+        let (_, err) = texts(&run("collective_leave"));
+        let why = " is only simulated, and no MPI can be initialized: use another backend, or ";
+        assert!(err.contains(why), "{launcher}: {err}");
+    }
+}
+
+#[test]
 fn each_call_with_each_type_over_mpi_returns_what_follows_from_the_ranks_numbers() {
     for mpi in all() {
         // Several ranks share a core from some number on, and then wait in another way.

@@ -240,6 +240,47 @@ fn exec_and_launch_say_that_a_template_asks_for_another_number_of_ranks() {
 }
 
 #[test]
+fn a_world_size_of_more_ranks_than_nodes_is_what_launch_auto_starts_and_exec_warns_of() {
+    let launch = ["launch", "--nproc-per-node", "auto", "--", "sh", "-c", "echo $RANK/$WORLD_SIZE"];
+    for index in ["JOB_COMPLETION_INDEX", "NODE_RANK"] {
+        let pod = [(index, "1"), ("NNODES", "2"), ("MASTER_ADDR", "192.0.2.1")];
+        let said = |words: &[&str], size: &str| run(words, &[&pod, &[("WORLD_SIZE", size)]]).2;
+        let code = "warning [workers-differ]: ";
+        let what = "WORLD_SIZE=8 asks for 4 ranks on each node, and exec starts 1\n";
+        let stderr = said(&["exec", "--", "true"], "8");
+        assert!(stderr.contains(&format!("{code}rank 1 on ")) && stderr.contains(what), "{stderr}");
+        assert!(stderr.contains("or set WORLD_SIZE to 2\n"), "{stderr}");
+        // Some count nodes.
+        assert!(!said(&["exec", "--", "true"], "2").contains(code));
+        let (_, stdout, stderr) = run(&launch, &[&pod, &[("WORLD_SIZE", "8")]]);
+        assert!(stdout.contains("[7] 7/8\n") && !stderr.contains(code), "{stdout}{stderr}");
+        assert!(stderr.contains("4 workers on this node: WORLD_SIZE=8"), "{stderr}");
+    }
+}
+
+#[test]
+fn each_rank_says_that_its_variables_are_of_a_job_that_has_ended() {
+    let rank_1 = [
+        ("OMPI_COMM_WORLD_RANK", "1"),
+        ("OMPI_COMM_WORLD_SIZE", "2"),
+        ("OMPI_COMM_WORLD_LOCAL_RANK", "1"),
+        ("OMPI_COMM_WORLD_LOCAL_SIZE", "2"),
+    ];
+    for words in [&["export"][..], &["exec", "--", "true"], &["check", "--timeout", "0.2"]] {
+        let (_, _, stderr) = run(words, &[ENDED, &rank_1]);
+        assert_eq!(stderr.matches("warning [stale-open-mpi]: ").count(), 1, "{words:?}: {stderr}");
+    }
+}
+
+#[test]
+fn a_script_that_sets_a_port_of_its_own_has_not_inherited_a_part_of_its_place() {
+    let script = "MASTER_PORT=29873 mpienv exec -- true";
+    let launch = ["launch", "--nproc-per-node", "2", "--", "sh", "-c", script];
+    let (status, _, stderr) = run(&launch, &[]);
+    assert_eq!((status, stderr.contains("partly-inherited")), (Some(0), false), "{stderr}");
+}
+
+#[test]
 fn an_interface_that_this_host_does_not_have_is_named_by_exec_and_check() {
     let port = free_port().to_string();
     let check = ["check", "--timeout", "5"];

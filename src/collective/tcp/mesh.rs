@@ -263,7 +263,7 @@ mod tests {
         let meet = move |index: u32| {
             let rank = Rank::new(index, 2).unwrap();
             let rendezvous = Rendezvous::new(rank, Host::LOOPBACK, port).token("names");
-            rendezvous.all_gather(b"\0\0\x01\0\x1b[2J\x1b]0;owned\x07host".to_vec()).unwrap()
+            rendezvous.all_gather(b"\0\0\x01\0\0\x1b[2J\x1b]0;owned\x07host".to_vec()).unwrap()
         };
         let other = std::thread::spawn(move || meet(1));
         for Contact { host, .. } in Contact::of_all(&meet(0)).unwrap() {

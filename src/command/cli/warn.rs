@@ -64,18 +64,19 @@ impl Quiet {
 }
 
 /// Returns what is probably wrong with this process's place, and with starting the command. Only the
-/// first rank on each node looks for it.
+/// first rank on each node looks for it, but every rank for variables of a job that has ended: its
+/// first rank is not there.
 pub(super) fn suspicious(
     info: &ClusterInfo,
     environment: &Environment,
     also: impl IntoIterator<Item = Finding>,
 ) -> Vec<Finding> {
-    info.warnings_and(|| {
+    let stale = doctor::stale_open_mpi(doctor::gone_session(environment))
+        .or_else(|| doctor::stale_slurm(info, doctor::ended_task(environment)));
+    info.warnings_and(stale, || {
         let master = doctor::master_of_one_node(info, PATIENCE)
             .or_else(|| doctor::loopback_of_several_nodes(info, environment));
-        let stale = doctor::stale_open_mpi(doctor::gone_session(environment))
-            .or_else(|| doctor::stale_slurm(info, doctor::ended_task(environment)));
-        let of_host = master.into_iter().chain(stale);
+        let of_host = master.into_iter();
         let of_host = of_host.chain(doctor::interface::of_user(info, environment));
         of_host.chain(also).collect()
     })

@@ -1,5 +1,7 @@
 //! How many workers `launch` starts on this node.
 
+use std::ffi::OsStr;
+
 use crate::{ClusterInfo, Environment, Error, Finding, Reason};
 use mpienv_core::seam::{Shown, Sourced, shown};
 use mpienv_launch::seam::{cores_of_children, topology};
@@ -67,7 +69,11 @@ fn of_platform(
     node: &Node,
 ) -> Result<(u32, String), Error> {
     match WorkerCount::parse(value) {
-        Ok(WorkerCount::Fixed(number)) => Ok((number, format!("{variable}={value}"))),
+        Ok(WorkerCount::Fixed(number)) => {
+            // `WORLD_SIZE` is the number of all workers.
+            let set = environment.get(variable).map_or(value.into(), OsStr::to_string_lossy);
+            Ok((number, format!("{variable}={set}")))
+        }
         Ok(word) => word.resolve(None, environment, node),
         Err(_) if value == "0" => WorkerCount::Auto.resolve(None, environment, node),
         Err(_) => {
@@ -82,15 +88,19 @@ fn of_platform(
 /// number of GPUs does not count, because one process may use them all.
 pub(super) fn differs(info: &ClusterInfo, by: &str, started: u32) -> Option<Finding> {
     let Sourced { value, source } = info.workers_of_platform()?;
-    let asked: u32 = value.parse().ok().filter(|_| source == PER_NODE)?;
+    let asked: u32 = value.parse().ok().filter(|_| [PER_NODE, WORLD_SIZE].contains(&&**source))?;
     let is_other = asked > 0 && asked != started && info.check_per_node().is_ok();
     let all = |per_node: u32| u64::from(info.world_size()) * u64::from(per_node);
+    let [set, right] = [asked, started].map(|per_node| match source.as_ref() {
+        WORLD_SIZE => all(per_node),
+        _ => u64::from(per_node),
+    });
     Some(Finding::warning(
         "workers-differ",
-        format!("{PER_NODE}={asked} asks for {asked} ranks on each node, and {by} starts {started}"),
+        format!("{source}={set} asks for {asked} ranks on each node, and {by} starts {started}"),
         format!("the job has {} ranks in place of {}", all(started), all(asked)),
         format!(
-            "start them with `mpienv launch --nproc-per-node {asked}`, or set {PER_NODE} to {started}"
+            "start them with `mpienv launch --nproc-per-node {asked}`, or set {source} to {right}"
         ),
     ))
     .filter(|_| is_other)
@@ -98,6 +108,8 @@ pub(super) fn differs(info: &ClusterInfo, by: &str, started: u32) -> Option<Find
 
 /// How many workers a template of Kubeflow's asks each node's torchrun for.
 const PER_NODE: &str = "PET_NPROC_PER_NODE";
+/// Where the number of nodes is set too, how many workers a template has in all.
+const WORLD_SIZE: &str = "WORLD_SIZE";
 
 /// This node's resources for workers.
 #[derive(Clone, Copy, Debug, Default)]

@@ -82,20 +82,26 @@ impl ClusterInfo {
     /// ```
     #[must_use]
     pub fn warnings(&self) -> Vec<Finding> {
-        self.warnings_and(Vec::new)
+        self.warnings_and(None, Vec::new)
     }
 
-    /// Like [`ClusterInfo::warnings`], with findings that are looked for only on a rank that warns.
+    /// Like [`ClusterInfo::warnings`], with findings of each rank, and with others that are looked
+    /// for only on a rank that warns.
     #[doc(hidden)]
-    pub fn warnings_and(&self, others: impl FnOnce() -> Vec<Finding>) -> Vec<Finding> {
+    pub fn warnings_and(
+        &self,
+        of_each: Option<Finding>,
+        others: impl FnOnce() -> Vec<Finding>,
+    ) -> Vec<Finding> {
+        let mut found: Vec<_> = of_each.into_iter().collect();
         // The first rank on another node may see problems that rank 0 does not.
-        if !self.local_rank().map_or(self.rank().is_first(), |local| local == 0) {
-            return Vec::new();
+        if self.local_rank().map_or(self.rank().is_first(), |local| local == 0) {
+            let is_warning = |finding: &&Finding| finding.severity == Severity::Warning;
+            found.extend(self.findings().iter().filter(is_warning).cloned());
+            found.extend(others());
         }
-        let own =
-            self.findings().iter().filter(|finding| finding.severity == Severity::Warning).cloned();
-        let is_new = |finding: &Finding| !self.earlier.said.iter().any(|code| code == finding.code);
-        own.chain(others()).filter(is_new).map(|finding| self.placed(finding)).collect()
+        found.retain(|finding| !self.earlier.said.iter().any(|code| code == finding.code));
+        found.into_iter().map(|finding| self.placed(finding)).collect()
     }
 
     /// Adds the rank and its host to a finding, except for rank 0.

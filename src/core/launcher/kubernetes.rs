@@ -72,7 +72,8 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     if marker.variable == INDEX {
         let vars: IndexedJobVars = marker.read(environment)?;
         let size = pods(environment, marker, &vars)?;
-        return marker.node(by(INDEX, vars.index), size);
+        let placement = marker.node(by(INDEX, vars.index), size)?;
+        return Ok(placement.with_all_workers(SIZE, vars.size));
     }
     let vars: PetVars = marker.read(environment)?;
     let placement = marker.node(by(NODE_RANK, vars.node_rank), by(NODES, vars.nodes))?;

@@ -254,6 +254,15 @@ impl Placement {
         self
     }
 
+    /// Like [`Placement::with_workers`], with the number of all workers. Some set the number of
+    /// nodes in this variable, which says nothing about workers.
+    pub(crate) fn with_all_workers(self, variable: &'static str, all: Option<u32>) -> Placement {
+        let nodes = self.size.value;
+        let each =
+            all.filter(|&all| all > nodes && all.is_multiple_of(nodes)).map(|all| all / nodes);
+        self.with_workers(variable, each.map(|each| each.to_string()))
+    }
+
     /// Adds the job's identity, if it is known. A master port is derived from it.
     pub(crate) fn with_job(mut self, variable: &str, id: Option<String>) -> Placement {
         self.job = id.map(|id| Sourced::new(Job::new(id), format!("hash of {variable}")));

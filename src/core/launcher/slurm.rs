@@ -55,7 +55,6 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
         unbind: Some(
             "srun and more --cpus-per-task (or --cpu-bind=none, on a node that is yours alone)",
         ),
-        devices: Some("srun --gpus-per-task=1"),
         mpi: MpiFamily::PmiOrPmix,
         ..Advice::PLAIN
     },

@@ -267,7 +267,8 @@ impl Numbers<'_> {
         if let Some(size) = &size {
             quotient(marker, size, &nodes)?;
         }
-        marker.node(node, nodes)
+        let placement = marker.node(node, nodes)?;
+        Ok(placement.with_all_workers(WORLD_SIZE, size.map(|size| size.value)))
     }
 
     /// Returns the place of one of the node's processes.

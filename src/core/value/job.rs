@@ -10,15 +10,19 @@ use crate::value::port::{Port, PortRange};
 /// all ranks.
 ///
 /// The master port is derived from it, so that two jobs, or two steps of one job, on one node do
-/// not usually meet at the same port: `FIRST + (FNV-1a-64("JOB/RESTARTS") + STEP) mod SIZE`, where
-/// `STEP` is the step's number, or FNV-1a-64 of its text if it is not a number, and the range has
-/// SIZE ports from FIRST on.
+/// not usually meet at the same port: `FIRST + (FNV-1a-64("JOB/RESTARTS") + 127 * STEP) mod SIZE`,
+/// where `STEP` is the step's number, or FNV-1a-64 of its text if it is not a number, and the range
+/// has SIZE ports from FIRST on. If SIZE is a multiple of 127, steps are 1 apart.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Job {
     pub id: String,
     pub step: String,
     pub restarts: u32,
 }
+
+/// How many ports are between those of two steps that follow each other: TensorFlow and others take
+/// a port for each rank, from the master's on. A prime number, so that all ports of a range are used.
+const APART: u64 = 127;
 
 impl Job {
     pub(crate) fn new(id: String) -> Job {
@@ -32,7 +36,8 @@ impl Job {
             "" => 0,
             step => step.parse().unwrap_or_else(|_| fnv_1a(step.as_bytes())),
         };
-        range.port(job.wrapping_add(step))
+        let apart = if range.size().is_multiple_of(APART) { 1 } else { APART };
+        range.port(job.wrapping_add(step.wrapping_mul(apart)))
     }
 }
 
@@ -74,6 +79,24 @@ mod tests {
             ("77", "batch", 3),
         ];
         let ports = vectors.map(|(id, step, restarts)| port(id, step, restarts));
-        assert_eq!(ports, [25787, 25788, 27576, 24257, 25337, 24064]);
+        assert_eq!(ports, [25787, 25914, 27576, 25769, 25337, 24064]);
+    }
+
+    #[test]
+    fn steps_of_a_job_leave_ports_for_their_ranks_and_share_none_in_a_small_range() {
+        for step in 0..78 {
+            let next = u16::abs_diff(
+                port("1", &step.to_string(), 0),
+                port("1", &(step + 1).to_string(), 0),
+            );
+            assert!([127, 9873].contains(&next), "{step}: {next}");
+        }
+        for size in [2, 10, 127, 254, 1000] {
+            let range: PortRange = format!("2001-{}", 2000 + size).parse().unwrap();
+            let of_step =
+                |step: u32| Job { id: "1".into(), step: step.to_string(), restarts: 0 }.port(range);
+            let ports: std::collections::HashSet<_> = (0..size).map(of_step).collect();
+            assert_eq!(ports.len() as u32, size);
+        }
     }
 }

@@ -126,18 +126,22 @@ impl PortRange {
         self.last
     }
 
+    /// Returns how many ports the range has, at least 1.
+    pub(crate) fn size(self) -> u64 {
+        u64::from(self.last.get() - self.first.get()) + 1
+    }
+
     /// Returns the port that a number selects: the first port plus the number modulo the size of
     /// the range.
     pub(crate) fn port(self, number: u64) -> Port {
-        let (first, last) = (u64::from(self.first.get()), u64::from(self.last.get()));
-        let port = first + number % (last - first + 1);
+        let port = u64::from(self.first.get()) + number % self.size();
         // The number is between the two.
         u16::try_from(port).ok().and_then(Port::new).unwrap_or(self.first)
     }
 
     /// Returns every port, starting with the one that the number selects.
     pub(crate) fn ports_from(self, number: u64) -> impl Iterator<Item = Port> {
-        let size = u64::from(self.last.get() - self.first.get()) + 1;
+        let size = self.size();
         (0..size).map(move |step| self.port(number % size + step))
     }
 }

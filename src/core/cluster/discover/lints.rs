@@ -192,7 +192,8 @@ fn partly_inherited(
 ) -> Option<Finding> {
     let names = [LOCAL_RANK, LOCAL_WORLD_SIZE];
     let is_left = |name: &&str| outer.seen.is_known(environment, name);
-    if placement.launcher() != Launcher::User || !names.iter().all(is_left) {
+    let is_same = ["RANK", "WORLD_SIZE"].iter().all(is_left);
+    if placement.launcher() != Launcher::User || is_same || !names.iter().all(is_left) {
         return None;
     }
     let known = names.map(|name| display_variable(environment, name)).join(" and ");
