@@ -72,8 +72,8 @@ pub enum Backend {
     /// Otherwise [`Backend::SharedMemory`].
     #[default]
     Auto,
-    /// The launcher's MPI library, or the one that `MPIENV_MPI_LIB` names. Connecting fails if it
-    /// cannot be used.
+    /// The launcher's MPI library, or the one that `MPIENV_MPI_LIB` names. Connecting several ranks
+    /// fails if it cannot be used.
     Mpi,
     /// Shared memory on each host and TCP between hosts, even if the launcher starts MPI programs.
     SharedMemory,

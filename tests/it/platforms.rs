@@ -203,6 +203,14 @@ fn vertex_ai() {
     let outside = CLUSTER.replacen("\"index\":1", "\"index\":2", 1);
     let error = error(&[("CLUSTER_SPEC", &outside)]);
     assert!(error.contains("the task is not in its worker pool"), "{error}");
+    // A reduction server, beside the workers and as this process.
+    let reduced =
+        CLUSTER.replacen("},\"env", ",\"workerpool2\":[\"job-workerpool2-0:2222\"]},\"env", 1);
+    let vars: Pairs = &[("CLUSTER_SPEC", &reduced)];
+    assert_eq!(node(vars), (Launcher::Vertex, 2, 3, "job-workerpool0-0".into()));
+    let server = reduced.replacen("\"workerpool1\",\"index\":1", "\"workerpool2\",\"index\":0", 1);
+    let error = self::error(&[("CLUSTER_SPEC", &server)]);
+    assert!(error.contains("the replicas of workerpool2 are no ranks"), "{error}");
     // Another program's variable with that name.
     assert_eq!(
         read(&[("CLUSTER_SPEC", "small"), ("RANK", "0"), ("WORLD_SIZE", "1")]).unwrap().launcher(),

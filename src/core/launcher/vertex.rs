@@ -61,8 +61,14 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     let Some((pool, index)) = task(&spec) else {
         return Err(malformed("no task with the type and index of a worker pool".to_owned()));
     };
+    if pool >= POOLS_OF_RANKS {
+        let what = format!(
+            "the replicas of {POOL}{pool} are no ranks, but parameter servers, reduction servers or evaluators"
+        );
+        return Err(malformed(what));
+    }
     let (mut before, mut size, mut all) = (None, 0, Vec::new());
-    for number in 0..MOST_POOLS {
+    for number in 0..POOLS_OF_RANKS {
         let name = format!("{POOL}{number}");
         let hosts = spec.get("cluster").and_then(|cluster| cluster.get(&name)?.texts());
         let hosts = hosts.unwrap_or_default();
@@ -88,8 +94,8 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
 
 /// How the names of worker pools begin.
 const POOL: &str = "workerpool";
-/// The maximum number of worker pools in a cluster.
-const MOST_POOLS: u32 = 4;
+/// The first pool has the primary replica, and the second the other workers.
+const POOLS_OF_RANKS: u32 = 2;
 
 /// Returns the worker pool of this replica, and its number in the pool.
 fn task(spec: &Json) -> Option<(u32, u32)> {
