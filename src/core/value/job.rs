@@ -79,7 +79,7 @@ mod tests {
             ("77", "batch", 3),
         ];
         let ports = vectors.map(|(id, step, restarts)| port(id, step, restarts));
-        assert_eq!(ports, [25787, 25914, 27576, 25769, 25337, 24064]);
+        assert_eq!(ports, [25787, 25914, 27576, 25769, 25337, 28010]);
     }
 
     #[test]
