@@ -98,6 +98,88 @@ fn a_program_finds_its_place_by_the_module() {
     assert_eq!(String::from_utf8_lossy(&output.stdout), "TestResults(failed=0, attempted=8)\n");
 }
 
+/// Prints the place of a process, and the variables of which it may have an older one.
+const SAY: &str = r#"import os, mpienv_rs as mpienv
+NAMES = "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"
+def say(call):
+    info = call()
+    places = f"{info.rank} of {info.world_size}, {info.local_rank} of {info.local_world_size}"
+    found = [os.environ.get(name) for name in NAMES] if call is mpienv.export else ""
+    os.write(1, f"{places} {found}\n".encode())
+"#;
+
+#[test]
+fn a_forked_worker_finds_its_own_place_whatever_its_parent_was() {
+    let Some(fresh) = Fresh::new() else { return };
+    // What the worker sets may be what `export` has set in the parent.
+    let script = r#"
+def work(rank, **more):
+    worker = os.fork()
+    if worker == 0:
+        os.environ.update(RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="localhost", **more)
+        say(mpienv.info)
+        say(mpienv.export)
+        os._exit(0)
+    assert os.waitpid(worker, 0)[1] == 0
+for call in mpienv.info, mpienv.export:
+    say(call)
+    for rank in range(2):
+        work(rank)
+    for rank in range(2):
+        work(rank, LOCAL_RANK=str(rank), LOCAL_WORLD_SIZE="2")
+"#;
+    let output = fresh.python(&format!("{SAY}{script}"));
+    let said = String::from_utf8(output.stdout).unwrap();
+    let workers = "0 of 2, None of None \n\
+                   0 of 2, None of None ['0', '2', None, None]\n\
+                   1 of 2, None of None \n\
+                   1 of 2, None of None ['1', '2', None, None]\n\
+                   0 of 2, 0 of 2 \n\
+                   0 of 2, 0 of 2 ['0', '2', '0', '2']\n\
+                   1 of 2, 1 of 2 \n\
+                   1 of 2, 1 of 2 ['1', '2', '1', '2']\n";
+    let parent = "0 of 1, 0 of 1 ";
+    let expected = format!("{parent}\n{workers}{parent}['0', '1', '0', '1']\n{workers}");
+    assert_eq!(said, expected, "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn a_process_whose_variables_change_finds_its_new_place_and_asks_once_in_each() {
+    let Some(fresh) = Fresh::new() else { return };
+    let script = r#"
+import subprocess
+asked, run = [], subprocess.run
+def counted(command, **options):
+    asked.append(command[1])
+    return run(command, **options)
+subprocess.run = counted
+def both():
+    for _ in range(2):
+        say(mpienv.info)
+        say(mpienv.export)
+    os.write(1, f"{asked}\n".encode())
+    asked.clear()
+second = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "localhost"}
+for place in second, {"RANK": "0", "WORLD_SIZE": "1"}, second:
+    os.environ.update(place)
+    both()
+for name in NAMES:
+    os.environ.pop(name, None)
+port = mpienv.export().master_port
+assert os.environ["MASTER_PORT"] == str(port)
+os.environ["ANOTHER"] = "1"
+assert mpienv.info().master_port == mpienv.export().master_port == port
+"#;
+    let output = fresh.python(&format!("{SAY}{script}"));
+    let said = String::from_utf8(output.stdout).unwrap();
+    let second = "1 of 2, None of None \n1 of 2, None of None ['1', '2', None, None]\n".repeat(2);
+    let alone = "0 of 1, 0 of 1 \n0 of 1, 0 of 1 ['0', '1', '0', '1']\n".repeat(2);
+    let asked = "['show', 'export']\n";
+    let expected = format!("{second}{asked}{alone}{asked}{second}[]\n");
+    assert_eq!(said, expected, "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
 #[test]
 fn the_store_of_pytorch_listens_on_the_masters_address_alone() {
     let Some(fresh) = Fresh::new() else { return };

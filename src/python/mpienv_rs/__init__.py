@@ -1,6 +1,7 @@
 """A process's place in a cluster under any launcher: rank, world size, local rank, and the master's address.
 
-The command ``mpienv``, which this package brings, reads the variables of the launcher. It runs once, in the first call.
+The command ``mpienv``, which this package brings, reads the variables of the launcher. It runs in the first call, and
+not again while the process and its environment stay the same.
 
 >>> import mpienv_rs as mpienv
 >>> info = mpienv.info()
@@ -20,7 +21,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Dict, FrozenSet, Iterator, List, Mapping, Optional, Tuple
 
 from ._command import Error, find_command
 
@@ -37,8 +38,24 @@ else:
         return importlib.import_module("importlib.metadata").version("mpienv-rs")
 
 
-# Ranks that differ in one of these cannot meet, or use the same device.
-_PLACE = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT")
+# Ranks that differ in one of these cannot meet, or use the same device. A program that sets one sets these others, too.
+_PLACE = {
+    "RANK": ("WORLD_SIZE",),
+    "WORLD_SIZE": ("RANK",),
+    "LOCAL_RANK": (),
+    "LOCAL_WORLD_SIZE": ("LOCAL_RANK",),
+    "NODE_RANK": ("LOCAL_RANK", "LOCAL_WORLD_SIZE"),
+    "MASTER_ADDR": (),
+    "MASTER_PORT": ("MASTER_ADDR",),
+}
+
+# A process, and the environment of which the command is asked there.
+_Asked = Tuple[int, FrozenSet[Tuple[str, str]]]
+
+# What `export` has set: the values before and after. ``None`` is a variable that is not set.
+_exported: Dict[str, Tuple[Optional[str], Optional[str]]] = {}
+# The port of a process that is alone, which the command draws anew in each run.
+_ports: Dict[int, int] = {}
 
 
 @dataclass(frozen=True)
@@ -94,9 +111,12 @@ def info(*, quiet: bool = False) -> Info:
     >>> print(f"rank {place.rank} of {place.world_size}, started by {place.launcher}: {place.sources['rank']}")
     rank 0 of 1, started by alone: no launcher's variables are set
 
+    The place is that of the present environment: a worker process sets its variables before this call, whatever the
+    process was before. What `export` itself has set does not count.
+
     Raises `Error` with the text of the command if the launcher's variables contradict each other.
     """
-    place, warnings, _ = _place()
+    place, warnings, _ = _place(_asked())
     if not quiet:
         _warn(warnings)
     return place
@@ -110,10 +130,29 @@ def _warn(text: str) -> None:
         sys.stderr.flush()
 
 
-@functools.lru_cache(maxsize=None)
-def _place() -> Tuple[Info, str, Dict[str, Any]]:
+def _own() -> Dict[str, Optional[str]]:
+    """The variables that are still as `export` has left them, with their values before."""
+    own = {name: before for name, (before, after) in _exported.items() if os.environ.get(name) == after}
+    for name, others in _PLACE.items():
+        # RANK=0 WORLD_SIZE=2 after `export` has set RANK=0 WORLD_SIZE=1: the program has set both.
+        if name in _exported and os.environ.get(name) not in (None, _exported[name][1]):
+            for other in others:
+                own.pop(other, None)
+    return own
+
+
+def _asked() -> _Asked:
+    """This process, and its environment without what `export` has set."""
+    variables: Dict[str, Optional[str]] = {**os.environ, **_own()}
+    return os.getpid(), frozenset((name, value) for name, value in variables.items() if value is not None)
+
+
+@functools.lru_cache(maxsize=16)
+def _place(asked: _Asked) -> Tuple[Info, str, Dict[str, Any]]:
     """The place, the command's warnings about it, and this rank's share of its node's cores."""
-    shown, warnings = _ask("show", "--json", "--warn")
+    shown, warnings = _ask(asked, "show", "--json", "--warn")
+    if shown["provenance"].get("master_port", "").startswith("derived from this process"):
+        shown["master_port"] = _ports.setdefault(asked[0], shown["master_port"])
     hosts: Optional[List[str]] = shown.get("hosts")
     keys = ("severity", "code", "what", "why", "remedy")
     place = Info(
@@ -146,26 +185,39 @@ def export(overwrite: bool = False, *, quiet: bool = False) -> Info:
     >>> os.environ["RANK"], os.environ["WORLD_SIZE"]
     ('0', '1')
     """
-    place = _place()[0]
+    asked, own = _asked(), _own()
+    place, before = _place(asked)[0], dict(asked[1])
     # The command asks the launcher where nothing names the master, so the place is not complete before.
     is_complete = place.master_addr is not None
     if is_complete:
         info(quiet=quiet)
-    variables = _variables()
+    variables = dict(_variables(asked))
+    if is_complete and variables.get("MASTER_PORT"):
+        # Where the process is alone, the command has drawn another.
+        variables["MASTER_PORT"] = str(place.master_port)
     if not overwrite:
         for name in _PLACE:
-            value, old = variables.get(name), os.environ.get(name, "").strip()
-            if value is not None and old not in ("", value):
+            value, old = variables.get(name), before.get(name, "").strip()
+            if name not in own and value is not None and old not in ("", value):
                 raise Error(f"{name} is {old!r}, and mpienv finds {value!r}; unset {name}, or call export(overwrite=True)")
-    for name, value in variables.items():
+    exported = {
+        name: (before.get(name), value)
+        for name, value in variables.items()
+        if value is None or overwrite or name in own or not before.get(name, "").strip()
+    }
+    for name in {**own, **exported}:
+        value = exported[name][1] if name in exported else before.get(name)
         if value is None:
             os.environ.pop(name, None)
-        elif overwrite or not os.environ.get(name, "").strip():
+        else:
             os.environ[name] = value
-    if is_complete:
-        return place
-    _place.cache_clear()
-    return info(quiet=quiet)
+    if not is_complete:
+        # What the launcher has said stays: it answers only when all ranks ask.
+        for name in ("MASTER_ADDR", "MASTER_PORT"):
+            exported.pop(name, None)
+    _exported.clear()
+    _exported.update(exported)
+    return place if is_complete else info(quiet=quiet)
 
 
 def init_process_group(
@@ -185,7 +237,7 @@ def init_process_group(
     PyTorch is imported here, and nowhere else in this package.
     """
     place = export(overwrite, quiet=quiet)
-    threads = _place()[2]
+    threads = _place(_asked())[2]
     if os.environ.get("MPIENV_THREADS", "").strip() != "keep":
         _use_cores(threads["cpus"])
     distributed = importlib.import_module("torch.distributed")
@@ -289,13 +341,13 @@ def _use_cores(cpus: Optional[List[int]]) -> None:
             pass
 
 
-@functools.lru_cache(maxsize=None)
-def _variables() -> Dict[str, Optional[str]]:
+@functools.lru_cache(maxsize=16)
+def _variables(asked: _Asked) -> Dict[str, Optional[str]]:
     """What `export` sets; ``None`` is to be removed."""
     # As `mpienv exec` does, unless the user asks for an interface.
     interface = [] if os.environ.get("MPIENV_INTERFACE", "").strip() else ["--interface", "default"]
     # `info` prints the warnings.
-    variables: Dict[str, Optional[str]] = _ask("export", "--quiet", "--shell", "json", *interface)[0]
+    variables: Dict[str, Optional[str]] = _ask(asked, "export", "--quiet", "--shell", "json", *interface)[0]
     return variables
 
 
@@ -309,12 +361,18 @@ def _launcher() -> Tuple[int, ...]:
     return (int(number),)
 
 
-def _ask(*words: str) -> Tuple[Any, str]:
+def _ask(asked: _Asked, *words: str) -> Tuple[Any, str]:
     """What the command answers as JSON, and what it prints on stderr."""
     command = [find_command(), *words]
     try:
         answer = subprocess.run(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8", check=False, pass_fds=_launcher()
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            encoding="utf-8",
+            check=False,
+            env=dict(asked[1]),
+            pass_fds=_launcher(),
         )
     except OSError as error:
         raise Error(f"cannot start {command[0]}: {error}; install mpienv-rs again") from error
