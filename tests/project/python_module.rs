@@ -181,6 +181,33 @@ assert mpienv.info().master_port == mpienv.export().master_port == port
 }
 
 #[test]
+fn a_rank_in_the_call_that_differs_from_the_place_is_an_error_before_anything_is_set() {
+    let Some(fresh) = Fresh::new() else { return };
+    write_torch(&fresh);
+    let raised = |options: &str, vars: &[(&str, &str)]| {
+        let script = format!(
+            "import os, mpienv_rs as mpienv\nbefore = dict(os.environ)\n\
+             try:\n    mpienv.init_process_group('gloo', {options})\n\
+             except mpienv.Error as e:\n    print(e, before == os.environ)"
+        );
+        let mut python = fresh.command(fresh.bin().join("python").to_str().unwrap());
+        succeeded(python.args(["-c", &script]).envs(vars.iter().copied()))
+    };
+    let alone = "in the call of init_process_group, and mpienv finds";
+    let why = "(no launcher's variables are set); leave out rank and world_size, and if no \
+               launcher has started this process, set RANK, WORLD_SIZE and MASTER_ADDR in \
+               os.environ before the call True\n";
+    assert_eq!(raised("rank=1, world_size=2", &[]), format!("rank is 1 {alone} 0 {why}"));
+    assert_eq!(raised("rank=0, world_size=2", &[]), format!("world_size is 2 {alone} 1 {why}"));
+    let vars = [("RANK", "1"), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "localhost")];
+    let said = raised("rank=0", &vars);
+    assert!(said.starts_with(&format!("rank is 0 {alone} 1 (RANK); ")), "{said}");
+    for same in ["rank=1, world_size=2", "rank=-1, world_size=-1", "rank=None"] {
+        assert!(raised(same, &vars).ends_with(" 1 2\n"), "{same}");
+    }
+}
+
+#[test]
 fn the_store_of_pytorch_listens_on_the_masters_address_alone() {
     let Some(fresh) = Fresh::new() else { return };
     write_torch(&fresh);

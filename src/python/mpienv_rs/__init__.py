@@ -234,8 +234,21 @@ def init_process_group(
     every address. This function leaves the store to PyTorch if torchrun started the ranks, if the name of the master has
     several addresses, and if you pass ``init_method``, ``store``, ``rank`` or ``world_size``.
 
+    If ``rank`` or ``world_size`` differs from the place, that is an `Error`, and nothing is set. Without a launcher, as in
+    ``torch.multiprocessing.spawn``, set RANK, WORLD_SIZE and MASTER_ADDR in ``os.environ`` instead.
+
     PyTorch is imported here, and nowhere else in this package.
     """
+    found = _place(_asked())[0]
+    for name in ("rank", "world_size"):
+        passed, value = options.get(name), getattr(found, name)
+        # PyTorch's own default is -1.
+        if passed not in (None, -1, value):
+            raise Error(
+                f"{name} is {passed!r} in the call of init_process_group, and mpienv finds {value!r} "
+                f"({found.sources[name]}); leave out rank and world_size, and if no launcher has started this process, "
+                "set RANK, WORLD_SIZE and MASTER_ADDR in os.environ before the call"
+            )
     place = export(overwrite, quiet=quiet)
     threads = _place(_asked())[2]
     if os.environ.get("MPIENV_THREADS", "").strip() != "keep":
