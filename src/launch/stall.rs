@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::LaunchError;
 use crate::output::Captured;
-use crate::target_file::HeldFile;
+use crate::target_file::{HeldFile, is_in_memory};
 use crate::wire;
 use mpienv_core::seam::TargetFile;
 use mpienv_core::{Environment, host_name};
@@ -259,7 +259,8 @@ const VARIABLE: &str = "MPIENV_HEARTBEAT_FILE";
 /// ```
 ///
 /// # Errors
-/// Returns an error if the file cannot be opened, for example because the launch is gone.
+/// Returns an error if the file cannot be opened, for example because the launch is gone, or if the
+/// path is that of another program's file, as it may be in a PID namespace of its own.
 ///
 /// [`Launch::stall_timeout`]: crate::Launch::stall_timeout
 pub fn heartbeat() -> io::Result<()> {
@@ -272,7 +273,19 @@ pub fn heartbeat() -> io::Result<()> {
 }
 
 fn touch(path: &Path) -> io::Result<()> {
-    File::options().write(true).open(path)?.set_modified(SystemTime::now())
+    let touched = || {
+        // In another PID namespace, the path may be that of another program's file.
+        if path.starts_with("/proc") && !is_in_memory(path)? {
+            let why = "it is not the file of the launch";
+            return Err(io::Error::new(io::ErrorKind::NotFound, why));
+        }
+        File::options().write(true).open(path)?.set_modified(SystemTime::now())
+    };
+    touched().map_err(|error| {
+        let path = path.display();
+        let remedy = "start this program in the PID namespace of `mpienv launch`, or unset it";
+        io::Error::new(error.kind(), format!("{VARIABLE} is {path}: {error}; {remedy}"))
+    })
 }
 
 /// Creates the file of a worker, and names it in the worker's variables. The file exists until the
@@ -388,6 +401,7 @@ impl RankState {
 mod tests {
     use super::*;
     use std::fs;
+    use std::os::fd::AsRawFd as _;
 
     #[test]
     fn a_heartbeat_changes_the_time_of_its_file_and_nothing_else() {
@@ -400,5 +414,18 @@ mod tests {
         let path = file.path.clone();
         drop(file);
         assert!(touch(&path).is_err());
+    }
+
+    #[test]
+    fn a_heartbeat_leaves_another_programs_file_alone() {
+        let file = tempfile::tempfile().unwrap();
+        let before = SystemTime::UNIX_EPOCH + Duration::from_secs(1);
+        file.set_modified(before).unwrap();
+        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+        let error = touch(Path::new(&path)).unwrap_err();
+        let said = format!("MPIENV_HEARTBEAT_FILE is {path}: it is not the file of the launch; ");
+        assert!(error.to_string().starts_with(&said), "{error}");
+        assert_eq!(error.kind(), io::ErrorKind::NotFound);
+        assert_eq!(file.metadata().unwrap().modified().unwrap(), before);
     }
 }

@@ -7,7 +7,7 @@ use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::{FdFlags, fcntl_dupfd_cloexec, fcntl_setfd};
@@ -95,10 +95,15 @@ fn in_memory(text: &str) -> io::Result<(PathBuf, OwnedFd)> {
     let path = PathBuf::from(format!("/proc/{}/fd/{}", std::process::id(), held.as_raw_fd()));
     let (own, seen) = (file.metadata()?, File::open(&path)?.metadata()?);
     // /proc may belong to another PID namespace.
-    if (own.dev(), own.ino()) != (seen.dev(), seen.ino()) {
+    if (own.dev(), own.ino()) != (seen.dev(), seen.ino()) || !is_in_memory(&path)? {
         return Err(io::ErrorKind::NotFound.into());
     }
     Ok((path, held))
+}
+
+/// Returns whether a path in /proc leads to a file that this project has made in memory.
+pub(crate) fn is_in_memory(path: &Path) -> io::Result<bool> {
+    Ok(fs::read_link(path)?.to_string_lossy().contains("memfd:mpienv"))
 }
 
 #[cfg(test)]

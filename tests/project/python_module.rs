@@ -208,6 +208,45 @@ fn a_rank_in_the_call_that_differs_from_the_place_is_an_error_before_anything_is
 }
 
 #[test]
+fn a_heartbeat_that_cannot_reach_the_launch_warns_once_and_touches_no_other_file() {
+    let Some(fresh) = Fresh::new() else { return };
+    let script = r#"
+import os, sys, tempfile, mpienv_rs as mpienv
+# Another program's file may have the number of the launch's file.
+other = tempfile.TemporaryFile()
+os.utime(other.fileno(), (1, 1))
+for path in "/proc/self/fd/99999", f"/proc/self/fd/{other.fileno()}", os.path.abspath("gone"):
+    os.environ["MPIENV_HEARTBEAT_FILE"] = path
+    for _ in range(2):
+        mpienv.heartbeat()
+print(os.fstat(other.fileno()).st_mtime)
+"#;
+    let said = |quiet: &str| {
+        let mut python = fresh.command(fresh.bin().join("python").to_str().unwrap());
+        let output = python.args(["-c", script]).env("MPIENV_QUIET", quiet).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "1.0\n", "{said}");
+        said
+    };
+    let warnings = said("0");
+    let [missing, other, gone] = warnings.lines().collect::<Vec<_>>()[..] else {
+        panic!("{warnings}")
+    };
+    let start = "warning: MPIENV_HEARTBEAT_FILE is '/proc/self/fd/";
+    let remedy =
+        "; start this program in the PID namespace of `mpienv launch`, or unset the variable";
+    for (line, why) in [
+        (missing, "99999', which cannot be touched ("),
+        (other, "', which is not the file of the launch: "),
+    ] {
+        let fits = line.starts_with(start) && line.contains(why) && line.ends_with(remedy);
+        assert!(fits, "{line}");
+    }
+    assert!(gone.contains("/gone', which cannot be touched ("), "{gone}");
+    assert_eq!(said("1"), "");
+}
+
+#[test]
 fn the_store_of_pytorch_listens_on_the_masters_address_alone() {
     let Some(fresh) = Fresh::new() else { return };
     write_torch(&fresh);

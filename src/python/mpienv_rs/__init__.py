@@ -270,13 +270,28 @@ def heartbeat() -> None:
 
     ``mpienv launch --stall-timeout TIME`` ends a job none of whose ranks has printed anything or called this function for
     that time. Anywhere else, it does nothing. It takes some microseconds, so that a training loop may call it in each step.
+    If it cannot reach the launch, for example from a container, it warns once on stderr.
 
     >>> for step in range(3):
     ...     heartbeat()
     """
     path = os.environ.get("MPIENV_HEARTBEAT_FILE")
-    if path:
-        os.utime(path)
+    if not path:
+        return
+    try:
+        # In another PID namespace, the path may be that of another program's file.
+        if path.startswith("/proc/") and "memfd:mpienv" not in os.readlink(path):
+            why = "which is not the file of the launch"
+        else:
+            os.utime(path)
+            return
+    except OSError as error:
+        why = f"which cannot be touched ({error.strerror})"
+    if os.environ.get("MPIENV_QUIET", "") in ("", "0"):
+        _warn(
+            f"warning: MPIENV_HEARTBEAT_FILE is {path!r}, {why}: heartbeats do nothing, so that a silent job may be stopped; "
+            "start this program in the PID namespace of `mpienv launch`, or unset the variable\n"
+        )
 
 
 def _opens_store(distributed: Any, backend: Optional[str], options: Mapping[str, Any]) -> bool:
