@@ -316,6 +316,9 @@ fn log_dir_remedy(error: &io::Error) -> &'static str {
         io::ErrorKind::InvalidInput => {
             "remove it, or choose another folder for the workers' output"
         }
+        io::ErrorKind::ResourceBusy => {
+            "wait until it ends, or choose another folder for the workers' output"
+        }
         _ => "choose a writable folder for the workers' output",
     }
 }

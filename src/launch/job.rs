@@ -54,6 +54,9 @@ pub(super) struct Job<'a> {
     error: Option<LaunchError>,
     /// The folder of the output of this attempt, if it goes to files.
     logs: Option<Folder>,
+    /// That of the first attempt, where another launch would start too: its locks remain until this
+    /// launch ends.
+    first_logs: Option<Folder>,
     /// When the last worker of this attempt finished, if none failed.
     done: Option<Instant>,
     /// The files that the workers of this attempt read.
@@ -90,6 +93,7 @@ impl<'a> Job<'a> {
             base,
             error: None,
             logs: None,
+            first_logs: None,
             done: None,
             files: Vec::new(),
         })
@@ -129,6 +133,9 @@ impl<'a> Job<'a> {
         (self.error, self.done) = (None, None);
         let folder = self.launch.max_restarts.map(|_| format!("attempt_{}", attempt.number()));
         self.logs = self.launch.output.folder(folder);
+        if self.first_logs.is_none() {
+            self.first_logs.clone_from(&self.logs);
+        }
         let running =
             Running::new(&self.launch, self.logs.clone(), &self.signals, &self.link, attempt.again);
         let mut running = match running {

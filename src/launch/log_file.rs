@@ -4,12 +4,17 @@
 //! another user could have made one, and the output would overwrite the file to which it leads. Each
 //! step starts from an open folder, so that no one can exchange a folder in between. A file of
 //! another user is refused too.
+//!
+//! Two launches that wrote to one file would destroy each other's lines. Each therefore locks the
+//! files of its own workers: the nodes of a job may share a folder. The system removes the locks
+//! however the launch ends.
 
 use std::collections::hash_map::RandomState;
-use std::fs::{self, File};
+use std::fs::{self, File, TryLockError};
 use std::hash::{BuildHasher, Hasher};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::fd::OwnedFd;
 use rustix::fs::{
@@ -29,11 +34,14 @@ const PROBE: [u8; 4096] = [0; 4096];
 pub(super) struct Folder {
     named: PathBuf,
     below: Vec<String>,
+    /// The locks on the files of workers. The clones of a folder, and what is below them, share
+    /// them.
+    locks: Arc<Mutex<Vec<File>>>,
 }
 
 impl Folder {
     pub(super) fn new(named: &Path) -> Folder {
-        Folder { named: named.to_owned(), below: Vec::new() }
+        Folder { named: named.to_owned(), below: Vec::new(), locks: Arc::default() }
     }
 
     pub(super) fn join(mut self, name: String) -> Folder {
@@ -45,10 +53,36 @@ impl Folder {
         self.below.iter().fold(self.named.clone(), |path, name| path.join(name))
     }
 
+    /// Locks a file of this folder, which is created if needed, until the last clone is dropped.
+    ///
+    /// # Errors
+    /// Another launch has locked it.
+    pub(super) fn lock(&self, name: &str) -> Result<(), LaunchError> {
+        // A lock belongs to what was opened. Workers do not inherit this one, so that what a worker
+        // leaves behind does not keep it.
+        let file = self.open()?.regular(name, OFlags::WRONLY | OFlags::CREATE);
+        let file = file.map_err(failed(self.path().join(name)))?;
+        match file.try_lock() {
+            Err(TryLockError::WouldBlock) => {
+                let reason = "another launch writes there";
+                return Err(failed(self.path())(io::Error::new(
+                    io::ErrorKind::ResourceBusy,
+                    reason,
+                )));
+            }
+            // Some file systems have no locks.
+            Ok(()) | Err(TryLockError::Error(_)) => {}
+        }
+        self.locks.lock().unwrap_or_else(PoisonError::into_inner).push(file);
+        Ok(())
+    }
+
     /// Creates a file, and its folders if needed. An existing regular file is truncated; anything
     /// else is left alone.
+    ///
+    /// Each write appends: after another process has truncated the file, no gap remains.
     pub(super) fn create(&self, name: &str) -> Result<File, LaunchError> {
-        let file = self.open()?.regular(name, OFlags::WRONLY | OFlags::CREATE);
+        let file = self.open()?.regular(name, OFlags::WRONLY | OFlags::CREATE | OFlags::APPEND);
         let file = file.and_then(|file| file.set_len(0).map(|()| file));
         file.map_err(failed(self.path().join(name)))
     }
@@ -145,7 +179,7 @@ impl Open {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, reason));
         }
         // The workers inherit the flags.
-        fcntl_setfl(&file, OFlags::empty())?;
+        fcntl_setfl(&file, how & OFlags::APPEND)?;
         Ok(file.into())
     }
 
@@ -170,6 +204,33 @@ mod tests {
             }
         });
         assert_eq!(fs::read_dir(named.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_lock_is_gone_once_the_last_clone_of_its_folder_is() {
+        let named = tempfile::tempdir().unwrap();
+        let of_rank = |rank: u32| Folder::new(named.path()).join(format!("rank.{rank}"));
+        let first = of_rank(0);
+        first.lock("stdout").unwrap();
+        let clone = first.clone();
+        drop(first);
+        let error = of_rank(0).lock("stdout").unwrap_err().to_string();
+        assert!(error.contains("rank.0\": another launch writes there; wait"), "{error}");
+        // Another node of the job.
+        of_rank(1).lock("stdout").unwrap();
+        drop(clone);
+        of_rank(0).lock("stdout").unwrap();
+    }
+
+    #[test]
+    fn a_file_that_is_truncated_while_it_is_written_gets_no_gap() {
+        let named = tempfile::tempdir().unwrap();
+        let folder = Folder::new(named.path());
+        let mut first = folder.create("stdout").unwrap();
+        first.write_all(b"first\n").unwrap();
+        drop(folder.create("stdout").unwrap());
+        first.write_all(b"second\n").unwrap();
+        assert_eq!(fs::read(named.path().join("stdout")).unwrap(), b"second\n");
     }
 
     #[test]

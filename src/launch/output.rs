@@ -37,7 +37,7 @@ pub enum Output {
     /// Into files of a folder, which is created if needed: `rank.K/stdout` and `rank.K/stderr`.
     ///
     /// Existing files with these names are truncated. The folder may be a symbolic link; links in
-    /// it are an error.
+    /// it are an error, and so are files to which another launch writes.
     LogDir(PathBuf),
 }
 
@@ -125,6 +125,7 @@ impl Streams {
             }
             Streams::Files(folder) => {
                 let folder = folder.clone().join(role.folder());
+                folder.lock(STDOUT)?;
                 command.stdout(folder.create(STDOUT)?).stderr(folder.create(STDERR)?);
             }
         }

@@ -61,6 +61,55 @@ fn output_goes_to_files_when_a_folder_is_named() {
 }
 
 #[test]
+fn a_launch_does_not_destroy_the_files_to_which_another_one_writes() {
+    let folder = tempfile::tempdir().unwrap();
+    let logs = folder.path().join("logs");
+    let named = logs.to_str().unwrap();
+    let is_over = folder.path().join("over");
+    let waits = "echo first; while ! test -e $OVER; do sleep 0.01; done; echo last";
+    let fails_once = format!("test $MPIENV_RESTART_COUNT = 1 || exit 1; {waits}");
+    for (options, script, of_first, running) in [
+        (&["--log-dir", named][..], waits, "rank.0", "rank.0"),
+        // The second launch would start in the folder of the attempt that is over.
+        (
+            &["--log-dir", named, "--max-restarts", "1"],
+            &fails_once,
+            "attempt_0/rank.0",
+            "attempt_1/rank.0",
+        ),
+    ] {
+        let file = logs.join(running).join("stdout");
+        let has_begun = || fs::read_to_string(&file).is_ok_and(|text| text == "first\n");
+        let mut command = launch("shared", 1, options, script);
+        let mut first = command.env("OVER", &is_over).spawn().unwrap();
+        until("the first launch's worker writes", has_begun);
+        let second = launch("shared", 1, options, "echo second").output().unwrap();
+        let said = text(&second.stderr);
+        assert_eq!(second.status.code(), Some(1), "{said}");
+        let expected = format!(
+            "cannot write {:?}: another launch writes there; wait until it ends, or choose another \
+             folder for the workers' output",
+            logs.join(of_first)
+        );
+        assert!(said.contains(&expected), "{said}");
+        fs::write(&is_over, "").unwrap();
+        assert!(first.wait().unwrap().success());
+        assert_eq!(fs::read_to_string(&file).unwrap(), "first\nlast\n");
+        fs::remove_file(&is_over).unwrap();
+        // A lock is gone with its launch, however that ends.
+        let mut command = launch("shared", 1, options, script);
+        let mut first = command.env("OVER", &is_over).spawn().unwrap();
+        until("the worker of the launch that is killed writes", has_begun);
+        signal("KILL", &first);
+        first.wait().unwrap();
+        let next = launch("shared", 1, options, "echo next").output().unwrap();
+        assert!(next.status.success(), "{}", text(&next.stderr));
+        fs::remove_dir_all(&logs).unwrap();
+    }
+    until("nothing is left", || living("shared").is_empty());
+}
+
+#[test]
 fn a_failures_last_lines_are_quoted_once_if_they_are_not_in_sight() {
     // In a file.
     let folder = tempfile::tempdir().unwrap();
