@@ -54,6 +54,8 @@ pub(super) struct Problems {
     pub(super) silent: u64,
     /// Whether rank 0 uses MUNGE, so that ranks that do not leave without a word.
     pub(super) has_munge: bool,
+    /// Why MUNGE does not work on rank 0's host, if rank 0 therefore does without it.
+    pub(super) no_munge: Option<String>,
     other_jobs: BTreeSet<IpAddr>,
     /// The addresses from which altered messages came.
     altered: BTreeSet<IpAddr>,
@@ -259,6 +261,12 @@ impl Problems {
         if self.has_munge {
             text += "; rank 0 authenticates with MUNGE: if they are ranks of this job, set MPIENV_AUTH for all ranks, as with \
                      `mpirun -x MPIENV_AUTH`";
+        }
+        if let Some(reason) = &self.no_munge {
+            text += &format!(
+                "; rank 0 does without MUNGE, which does not work on its host ({reason}): if they are ranks of this job, \
+                 start munged there, or unset MPIENV_AUTH on all ranks"
+            );
         }
         if let Some(from) = some(self.altered.iter()) {
             text += &format!(

@@ -19,6 +19,7 @@ use super::connections::Connections;
 use super::error::RendezvousError;
 use super::frame::{Message, Secret};
 use super::listen::{Addresses, listen, take_over};
+use super::munge::NoMunge;
 use super::report::Problems;
 use super::table::{Origin, Row};
 use super::{Channel, Meeting, Rendezvous};
@@ -146,6 +147,9 @@ impl<'a> Server<'a> {
         server.problems.elsewhere = elsewhere;
         server.problems.hosts = Arc::clone(&settings.hosts);
         server.problems.has_munge = !server.secret.credential.is_empty();
+        if let Err(NoMunge::Unanswered(reason)) = settings.own_munge() {
+            server.problems.no_munge = Some(reason.clone());
+        }
         match taken {
             Some((listener, port)) => {
                 server.connections.listen(listener, port).map_err(RendezvousError::System)?;

@@ -442,10 +442,15 @@ fn ranks_take_munge_if_it_answers_on_their_hosts_and_meet_only_ranks_that_do_the
             [yes, no],
             "it sent a MUNGE credential, and MUNGE does not work on this host: munge: Error: ",
         ),
-        ([no, yes], "it sent no MUNGE credential"),
+        (
+            [no, yes],
+            "it sent no MUNGE credential: on its host, MPIENV_AUTH is not set or MUNGE does not work",
+        ),
     ] {
-        let [_, (code, text)] = meet(auth);
+        let [(_, of_first), (code, text)] = meet(auth);
         assert_eq!(code, Some(124), "{auth:?}: {text}");
+        let why = "; rank 0 does without MUNGE, which does not work on its host (munge: Error: ";
+        assert_eq!(of_first.contains(why), auth[0] == no, "{auth:?}: {of_first}");
         assert!(text.contains(reason), "{auth:?}: {text}");
     }
 }
