@@ -209,9 +209,10 @@ fn other_local_size(host: &str, ranks: &[(u32, &RankReport)]) -> Option<Finding>
     let (wrong, size) = ranks.iter().find_map(|(rank, report)| {
         Some((rank, report.local_size.filter(|&size| size as usize != count)?))
     })?;
+    let here = if count == 1 { "1 rank is".to_owned() } else { format!("{count} ranks are") };
     Some(Finding::warning(
         "local-size-differs",
-        format!("rank {wrong} has a local size of {size}, but {count} ranks are on {host}"),
+        format!("rank {wrong} has a local size of {size}, but {here} on {host}"),
         "two hosts have the same name, containers have their own names, or variables are left \
          from another job",
         "give every host a different name, and start all ranks with one launcher",
@@ -256,6 +257,9 @@ mod tests {
         let ranks = vec![rank("main", "0.0.0.0:6105"), rank("node", "10.0.0.9:6105")];
         assert_eq!(as_others_call_it(&ranks), Some("10.0.0.9:6105"));
         assert_eq!(map("10.0.0.9:6105", ranks).compared().findings, []);
+        let one = vec![RankReport { local_size: Some(2), ..rank("c0", "a:6105") }];
+        let what = "rank 0 has a local size of 2, but 1 rank is on c0";
+        assert_eq!(map("a:6105", one).compared().findings[0].what, what);
         let elsewhere = vec![rank("main", "a:6105"), rank("node", "b:6105")];
         assert_eq!(map("a:6105", elsewhere).compared().findings[0].code, "master-names-differ");
     }
