@@ -219,6 +219,12 @@ pub enum ConnectFailure {
         "another program answered ({0}); give all ranks another MASTER_PORT, or correct MASTER_ADDR if rank 0 is on another host"
     )]
     NotMpienv(String),
+    /// What listens there took the connection and said nothing.
+    #[error(
+        "it took the connection and said nothing: rank 0's process is stopped or hangs, or another program listens there; \
+         look at rank 0's process, give all ranks another MASTER_PORT, or correct MASTER_ADDR if rank 0 is on another host"
+    )]
+    Silent,
     /// Something greets like rank 0, but does not have the job's token.
     #[error(
         "what answered cannot prove that it has this job's token: another program poses as rank 0, or something between \

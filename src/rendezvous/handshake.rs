@@ -66,6 +66,7 @@ impl Link {
                 }
                 Ok(length) => filled += length,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if is_timeout(&error) => return Err(ConnectFailure::Silent),
                 Err(error) => return Err(ConnectFailure::NotMpienv(broke_off(&error))),
             }
             // Check after every read, to recognize at once another server that greets and then
