@@ -15,6 +15,7 @@ use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Serialize};
 
 use crate::command::doctor::{self, port::another};
@@ -50,7 +51,7 @@ pub(crate) const GPU_TEST: Option<unsafe fn(&Environment) -> GpuTest> = None;
 /// Lets all ranks of this process's job meet at the master. Rank 0 listens on its host's address
 /// `bind`, or on every address for `0.0.0.0` or `::`.
 ///
-/// If each rank is the `launch` of a node, they compare its options.
+/// If each rank is the `launch` of a node, they compare its options. `command`: what the ranks run.
 ///
 /// Rank 0 gets the map. The others get `None` once all ranks have arrived.
 ///
@@ -67,6 +68,7 @@ pub(crate) fn meet(
     bind: Option<IpAddr>,
     measures: Measures,
     launch: Option<NodeOptions>,
+    command: &str,
 ) -> Result<Option<JobMap>, CheckError> {
     let master = info.master_addr()?;
     let is_unspecified = master.address().is_some_and(|address| address.is_unspecified());
@@ -88,8 +90,9 @@ pub(crate) fn meet(
     let rendezvous = rendezvous.timeout(timeout.saturating_sub(begun.elapsed()));
     let _files = OpenFiles::for_meeting(info);
     let map = |meeting: &Meeting| -> Result<JobMap, CheckError> {
-        let brought = meeting.members().iter().map(contribution).collect::<Result<Vec<_>, _>>();
-        let brought = brought.map_err(CheckError::Report)?.into_iter();
+        let brought = (0..).zip(meeting.members());
+        let brought = brought.map(|(rank, member)| contribution(rank, member, command));
+        let brought = brought.collect::<Result<Vec<_>, _>>()?.into_iter();
         let (ranks, measures): (Vec<_>, _) = brought.map(|own| (own.report, own.measures)).unzip();
         let master = if is_unspecified { as_others_call_it(&ranks) } else { None };
         let (master, seconds) =
@@ -113,7 +116,7 @@ pub(crate) fn meet(
         Ok(map.compared())
     };
     let probe = MasterProbe::begin(info);
-    let own_bytes = serde_json::to_vec(&own).map_err(CheckError::Report)?;
+    let own_bytes = bring(command, &own)?;
     let gathered = rendezvous.gather_with_reply(own_bytes, |meeting| {
         let report =
             map(meeting).map_or_else(|error| Some(error.to_string()), |map| map.first_error());
@@ -235,8 +238,43 @@ struct Contribution {
     measures: Measures,
 }
 
-fn contribution(member: &Member) -> Result<Contribution, serde_json::Error> {
-    let Contribution { report, measures } = serde_json::from_slice(member.blob())?;
+/// A report, and which command brings it.
+#[derive(Serialize, Deserialize)]
+struct Brought<T> {
+    command: String,
+    #[serde(flatten)]
+    report: T,
+}
+
+/// Encodes what a rank that runs `command` brings to a meeting.
+pub(crate) fn bring(command: &str, report: &impl Serialize) -> Result<Vec<u8>, CheckError> {
+    let brought = Brought { command: command.to_owned(), report };
+    serde_json::to_vec(&brought).map_err(CheckError::Report)
+}
+
+/// Decodes what a rank has brought to rank 0, which runs `command`.
+///
+/// # Errors
+/// The rank runs a command that brings something else, or another version.
+pub(crate) fn brought<T: DeserializeOwned>(
+    rank: u32,
+    member: &Member,
+    command: &str,
+) -> Result<T, CheckError> {
+    serde_json::from_slice(member.blob()).map_err(|error| {
+        match serde_json::from_slice::<Brought<IgnoredAny>>(member.blob()) {
+            Ok(other) if other.command != command => CheckError::OtherCommand {
+                rank,
+                its: printable(other.command.as_bytes()),
+                own: command.to_owned(),
+            },
+            _ => CheckError::Report(error),
+        }
+    })
+}
+
+fn contribution(rank: u32, member: &Member, command: &str) -> Result<Contribution, CheckError> {
+    let Contribution { report, measures } = brought(rank, member, command)?;
     let report = RankReport {
         host: printable(report.host.as_bytes()),
         address: Some(member.address()),
@@ -246,6 +284,8 @@ fn contribution(member: &Member) -> Result<Contribution, serde_json::Error> {
     Ok(Contribution { report, measures })
 }
 
+/// What to do if ranks of one job run different commands.
+pub(crate) const SAME_COMMAND: &str = "run the same command on all ranks";
 /// How long a name may take to resolve. The ranks meet in the meantime.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How long rank 0 looks after the meeting has failed. Launchers kill it soon after the other ranks
@@ -311,6 +351,9 @@ pub(crate) enum CheckError {
     Inconsistent { report: String },
     #[error("cannot read the report of a rank: {0}; start the same version of mpienv on all hosts")]
     Report(serde_json::Error),
+    /// All ranks met, and a rank runs a command that meets for another purpose.
+    #[error("rank {rank} runs `mpienv {its}`, and rank 0 runs `mpienv {own}`; {SAME_COMMAND}")]
+    OtherCommand { rank: u32, its: String, own: String },
     /// A rank left while something was measured.
     #[error("{text}")]
     Measurement { kind: ErrorKind, text: String },
@@ -351,9 +394,10 @@ impl CheckError {
             | CheckError::Master { error, .. }
             | CheckError::PortInUse { error, .. } => error.kind(),
             CheckError::Measurement { kind, .. } => *kind,
-            CheckError::Inconsistent { .. } | CheckError::Report(_) | CheckError::Socket(_) => {
-                ErrorKind::Refused
-            }
+            CheckError::Inconsistent { .. }
+            | CheckError::Report(_)
+            | CheckError::OtherCommand { .. }
+            | CheckError::Socket(_) => ErrorKind::Refused,
         }
     }
 }

@@ -23,8 +23,13 @@ fn rank(index: u32, size: u32, port: u16, words: &[&str]) -> Child {
 
 /// The same with a timeout in seconds.
 fn rank_within(timeout: &str, index: u32, size: u32, port: u16, words: &[&str]) -> Child {
+    rank_of(index, size, port, &[&["check", "--timeout", timeout], words].concat())
+}
+
+/// The same with any command.
+fn rank_of(index: u32, size: u32, port: u16, words: &[&str]) -> Child {
     let mut command: Command = clean("mpienv");
-    command.args(["check", "--timeout", timeout]).args(words);
+    command.args(words);
     command.env("RANK", index.to_string()).env("WORLD_SIZE", size.to_string());
     command.env("LOCAL_RANK", index.to_string()).env("LOCAL_WORLD_SIZE", size.to_string());
     command.env("MASTER_PORT", port.to_string());
@@ -62,6 +67,31 @@ fn strangers(count: usize, port: u16, bytes: &[u8]) -> Vec<TcpStream> {
         }
     }
     strangers
+}
+
+#[test]
+fn ranks_that_run_different_commands_learn_which_and_not_that_their_versions_differ() {
+    let check = &["check", "--timeout", PATIENT][..];
+    let doctor = &["doctor", "--timeout", PATIENT][..];
+    let exec = &["exec", "--meet", PATIENT, "--", "true"][..];
+    for (words, said) in [
+        ([check, doctor], "mpienv: rank 1 runs `mpienv doctor`, and rank 0 runs `mpienv check`; "),
+        (
+            [exec, doctor],
+            "mpienv: rank 1 runs `mpienv doctor`, and rank 0 runs `mpienv exec --meet`; ",
+        ),
+        ([doctor, check], "rank 1:\n  runs `mpienv check`, and rank 0 runs `mpienv doctor`; "),
+    ] {
+        let port = free_port();
+        let ranks = [0, 1].map(|index| rank_of(index, 2, port, words[index as usize]));
+        let [(code, stdout, stderr), (other, ..)] = ranks.map(ended);
+        let first = stdout + &stderr;
+        assert_eq!(code, Some(3), "{words:?}: {first}");
+        let said = format!("{said}run the same command on all ranks\n");
+        assert!(first.contains(&said) && !first.contains("same version"), "{first}");
+        // A doctor has done what it can do alone.
+        assert!(words[1] == doctor || other == Some(3), "{words:?}: {other:?}");
+    }
 }
 
 #[test]

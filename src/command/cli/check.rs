@@ -111,7 +111,7 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     port.iter_mut().for_each(|found| found.severity = Severity::Error);
     let warnings = warn::suspicious(&info, &environment, port);
     let said = quiet.print(&warnings, &environment);
-    let mut map = match check::meet(&info, timeout, bind, measures, None) {
+    let mut map = match check::meet(&info, timeout, bind, measures, None, "check") {
         Ok(map) => map,
         Err(error) => {
             let report = info.rank().is_first().then(|| json!({ "missing": error.missing() }));

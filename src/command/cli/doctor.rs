@@ -4,12 +4,12 @@ mod comparison;
 
 use std::time::Duration;
 
-use crate::command::check::{CheckError, named, rendezvous};
+use crate::command::check::{CheckError, bring, brought, named, rendezvous};
 use crate::command::doctor::devices::{self, HostDevices};
 use crate::command::doctor::{self, Machine, interface};
 use crate::command::open_files::OpenFiles;
 use crate::command::protection::{self, NO_ANSWER};
-use crate::rendezvous::Member;
+use crate::rendezvous::{Gathered, Meeting};
 use crate::{ClusterInfo, Environment, Severity, host_name};
 use clap::Args;
 use serde_json::json;
@@ -20,6 +20,8 @@ use super::show::{Binding, Details};
 use super::threads::{Runs, ThreadShare, ThreadsOption};
 use super::{Failure, check, examples, lines_of, show, stream, time_or_none, version};
 
+/// This command, as other ranks name it.
+const NAME: &str = "doctor";
 /// How long a name may take to resolve.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -157,13 +159,24 @@ fn meet(
     if info.world_size() == 1 || timeout.is_zero() {
         return None;
     }
-    let blob = serde_json::to_vec(own).ok()?;
     let _files = OpenFiles::for_meeting(info);
-    let report = |member: &Member| {
-        serde_json::from_slice(member.blob()).unwrap_or_else(|_| Summary::unreadable())
+    let reports = |meeting: &Meeting| -> Vec<_> {
+        (0..).zip(meeting.members()).map(|(rank, member)| brought(rank, member, NAME)).collect()
     };
-    let meeting = rendezvous(info, timeout, None).and_then(|own| Ok(own.gather(blob)?));
-    Some(meeting.map(|meeting| Some(meeting?.members().iter().map(report).collect())))
+    // A rank that runs another command must not believe that all is well.
+    let answer = |meeting: &Meeting| {
+        let mut errors = reports(meeting).into_iter().filter_map(Result::<Summary, _>::err);
+        errors.next().map(|error| error.to_string()).unwrap_or_default().into_bytes()
+    };
+    let met = bring(NAME, own)
+        .and_then(|blob| Ok(rendezvous(info, timeout, None)?.gather_with_reply(blob, answer)?));
+    let summary = |report: Result<Summary, CheckError>| {
+        report.unwrap_or_else(|error| Summary::unreadable(&error))
+    };
+    Some(met.map(|met| match met {
+        Gathered::All(meeting) => Some(reports(&meeting).into_iter().map(summary).collect()),
+        Gathered::Reply(_) => None,
+    }))
 }
 
 /// Describes how the other ranks differ from rank 0.

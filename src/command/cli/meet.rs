@@ -62,7 +62,8 @@ impl MeetOption {
         launch: Option<NodeOptions>,
     ) -> Result<Option<JobMap>, Failure> {
         let Some(patience) = self.meet else { return Ok(None) };
-        let map = meet(info, patience, None, Measures::default(), launch)
+        let command = if launch.is_some() { "launch --meet" } else { "exec --meet" };
+        let map = meet(info, patience, None, Measures::default(), launch, command)
             .map_err(|error| check::failure(info, error))?;
         let errors = || map.iter().flat_map(JobMap::errors);
         stream::report(&lines_of(errors()));

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::command::check::grouped;
+use crate::command::check::{CheckError, SAME_COMMAND, grouped};
 use crate::command::doctor::{self, Machine};
 use crate::{Finding, Severity, host_name, printable};
 use mpienv_launch::seam::Cpus;
@@ -55,10 +55,17 @@ impl Summary {
     }
 
     /// Returns a substitute for a report that cannot be read.
-    pub(super) fn unreadable() -> Summary {
-        let what = "cannot read its report".to_owned();
-        let remedy = "start the same version of mpienv on all hosts".to_owned();
-        let findings = vec![Remark { what, remedy, is_note: false }];
+    pub(super) fn unreadable(error: &CheckError) -> Summary {
+        let (what, remedy) = match error {
+            CheckError::OtherCommand { its, own, .. } => {
+                (format!("runs `mpienv {its}`, and rank 0 runs `mpienv {own}`"), SAME_COMMAND)
+            }
+            _ => (
+                "cannot read its report".to_owned(),
+                "start the same version of mpienv on all hosts",
+            ),
+        };
+        let findings = vec![Remark { what, remedy: remedy.to_owned(), is_note: false }];
         Summary { findings, ..Summary::default() }
     }
 
