@@ -174,6 +174,9 @@ fn fish_completes_verbs_and_dialects() {
             with_script("fish", &["--no-config"], &words)
         };
         assert!(complete("mpienv exp").starts_with("export\tPrint assignments"));
+        // fish expands variables in a description, which would lose their names.
+        let line = complete("mpienv export --shell gi");
+        assert!(line.starts_with("github\t") && line.contains("GITHUB_ENV"), "{line}");
         assert_eq!(complete("mpienv export --shell=gi").lines().count(), 1);
     }
 }

@@ -152,7 +152,7 @@ pub(super) enum Shell {
     /// Variables of sh for a container of Apptainer or Singularity, also with --cleanenv
     #[value(alias = "singularity")]
     Apptainer,
-    /// Lines to append to $GITHUB_ENV in a GitHub Actions step
+    /// Lines to append to the file that GITHUB_ENV names in a GitHub Actions step
     #[value(name = "github")]
     GitHub,
     /// One JSON object for programs; null means unset

@@ -88,7 +88,7 @@ cmd\t'Windows\' cmd.exe'
 dotenv\t'A .env file, as Docker Compose, python-dotenv and Node read it'
 docker\t'A file for docker run --env-file or podman run --env-file'
 apptainer\t'Variables of sh for a container of Apptainer or Singularity, also with --cleanenv'
-github\t'Lines to append to $GITHUB_ENV in a GitHub Actions step'
+github\t'Lines to append to the file that GITHUB_ENV names in a GitHub Actions step'
 json\t'One JSON object for programs; null means unset'"
 complete -c mpienv -n "__fish_mpienv_using_subcommand export" -l for -d 'Also set the variables that this program reads' -r -f -a "torch\t''
 jax\t''
