@@ -187,7 +187,8 @@ fn secret(
         (Err(_), []) => Ok(settings.secret(&[])),
         (Err(without), _) => Err(again(&format!("it sent a MUNGE credential, and {without}"))),
         (Ok(_), []) => Err(again(
-            "it sent no MUNGE credential: on its host, MPIENV_AUTH is not set or MUNGE does not work",
+            "it sent no MUNGE credential: on its host, MPIENV_AUTH is not set or MUNGE does not \
+             work",
         )),
         (Ok(munge), _) => match munge::open(munge, credential, deadline) {
             Ok(key) => Ok(settings.secret(&key)),

@@ -221,8 +221,9 @@ pub enum ConnectFailure {
     NotMpienv(String),
     /// What listens there took the connection and said nothing.
     #[error(
-        "it took the connection and said nothing: rank 0's process is stopped or hangs, or another program listens there; \
-         look at rank 0's process, give all ranks another MASTER_PORT, or correct MASTER_ADDR if rank 0 is on another host"
+        "it took the connection and said nothing: rank 0's process is stopped or hangs, or another \
+         program listens there; look at rank 0's process, give all ranks another MASTER_PORT, or \
+         correct MASTER_ADDR if rank 0 is on another host"
     )]
     Silent,
     /// Something greets like rank 0, but does not have the job's token.

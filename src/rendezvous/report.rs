@@ -264,8 +264,8 @@ impl Problems {
         }
         if let Some(reason) = &self.no_munge {
             text += &format!(
-                "; rank 0 does without MUNGE, which does not work on its host ({reason}): if they are ranks of this job, \
-                 start munged there, or unset MPIENV_AUTH on all ranks"
+                "; rank 0 does without MUNGE, which does not work on its host ({reason}): if they \
+                 are ranks of this job, start munged there, or unset MPIENV_AUTH on all ranks"
             );
         }
         if let Some(from) = some(self.altered.iter()) {

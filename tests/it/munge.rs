@@ -444,7 +444,8 @@ fn ranks_take_munge_if_it_answers_on_their_hosts_and_meet_only_ranks_that_do_the
         ),
         (
             [no, yes],
-            "it sent no MUNGE credential: on its host, MPIENV_AUTH is not set or MUNGE does not work",
+            "it sent no MUNGE credential: on its host, MPIENV_AUTH is not set or MUNGE does not \
+             work",
         ),
     ] {
         let [(_, of_first), (code, text)] = meet(auth);

@@ -38,7 +38,8 @@ pub(super) struct Options {
     place: JointPlaceOptions,
     /// How long to wait for all ranks, in seconds or as 90s or 10m
     ///
-    /// A rank that has reached rank 0 waits up to ten seconds longer if rank 0 then stops answering.
+    /// A rank that has reached rank 0 waits up to ten seconds longer if rank 0 then stops
+    /// answering.
     #[arg(long, value_name = "TIME", default_value = "60", value_parser = time)]
     timeout: Duration,
     /// The address of its host that rank 0 listens on; 0.0.0.0 or :: for every address

@@ -21,8 +21,9 @@ pub(crate) struct MeetOption {
     ///
     /// The ranks meet at the master as in `mpienv check`, and then start together, so that the
     /// program's own time limit does not run while a rank is late. If a rank does not arrive, rank
-    /// 0 names it, and the ranks that did arrive exit with code 124, up to ten seconds later if rank
-    /// 0 stops answering. With `launch`, the processes that start the workers of each node meet.
+    /// 0 names it, and the ranks that did arrive exit with code 124, up to ten seconds later if
+    /// rank 0 stops answering. With `launch`, the processes that start the workers of each node
+    /// meet.
     #[arg(long, value_name = "TIME", value_parser = time)]
     meet: Option<Duration>,
 }
