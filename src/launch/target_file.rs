@@ -101,7 +101,7 @@ fn in_memory(text: &str) -> io::Result<(PathBuf, OwnedFd)> {
     Ok((path, held))
 }
 
-/// Returns whether a path in /proc leads to a file that this project has made in memory.
+/// Returns whether a path in /proc leads to a file that mpienv has made in memory.
 pub(crate) fn is_in_memory(path: &Path) -> io::Result<bool> {
     Ok(fs::read_link(path)?.to_string_lossy().contains("memfd:mpienv"))
 }
