@@ -75,8 +75,7 @@ pub enum MpiError {
     },
     /// An MPI function returned an error.
     #[error(
-        "{call}: {text} (error {code}): either a rank was lost, or the ranks do not make the same calls in the same \
-         order, with the same lengths and a root within the group"
+        "{call}: {text} (error {code}): {}", failure(.text)
     )]
     #[non_exhaustive]
     Call {
@@ -200,6 +199,16 @@ impl MpiError {
     }
 }
 
+/// What an error of MPI's may mean.
+fn failure(text: &str) -> &'static str {
+    if text.contains("communicators") {
+        "this MPI has no room for another group: drop those that are no longer needed"
+    } else {
+        "either a rank was lost, or the ranks do not make the same calls in the same order, with the same lengths and a \
+         root within the group"
+    }
+}
+
 /// The names that were tried, with the loader's errors.
 fn list(names: &[(PathBuf, String)]) -> String {
     let name = |(name, reason): &(PathBuf, String)| format!("{} ({reason})", name.display());
@@ -230,5 +239,21 @@ fn cause(library: &Path, version: &str, mpi: Rank) -> String {
             "the variables are left from another job, or another launcher inside it started {library} ({version}): \
              unset the variables of the launcher that did not start this process"
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_mpi_without_room_for_another_group_does_not_blame_a_rank() {
+        let failed = |text: &str| {
+            MpiError::Call { call: "MPI_Comm_split", code: 15, text: text.to_owned() }.to_string()
+        };
+        let full = failed("Too many communicators (0/2048 free on this process)");
+        assert!(full.ends_with("drop those that are no longer needed"), "{full}");
+        let other = failed("Message truncated");
+        assert!(other.contains("either a rank was lost"), "{other}");
     }
 }

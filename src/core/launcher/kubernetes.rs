@@ -65,6 +65,10 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     })],
 };
 
+/// What to do in a job whose number of pods changes.
+pub(super) const ELASTIC: &str = "in the pods of an elastic PyTorchJob start torchrun without mpienv, or as `torchrun \
+                                  --no-python mpienv exec -- CMD`";
+
 /// A variable that Kubernetes sets in every pod.
 pub const SERVICE: &str = "KUBERNETES_SERVICE_HOST";
 
@@ -74,6 +78,11 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
         let size = pods(environment, marker, &vars)?;
         let placement = marker.node(by(INDEX, vars.index), size)?;
         return Ok(placement.with_all_workers(SIZE, vars.size));
+    }
+    if let Some(range) = environment.text(NODES).filter(|nodes| nodes.contains(':')) {
+        let why = "it is a range, of which torchrun chooses the number of nodes".to_owned();
+        let error = Error::new(Reason::Malformed(why), ELASTIC).by(marker.launcher);
+        return Err(error.of(NODES).found(range));
     }
     let vars: PetVars = marker.read(environment)?;
     let placement = marker.node(by(NODE_RANK, vars.node_rank), by(NODES, vars.nodes))?;

@@ -196,11 +196,11 @@ pub(crate) fn refuse_node(environment: &Environment, by_itself: &str) -> Result<
         let index = kubernetes::INDEX;
         let reason = format!("neither {NODE_RANK} nor {index} nor {RANK} is set, {unknown}");
         let remedy = "a Kubernetes Job needs `completionMode: Indexed`; elsewhere set NODE_RANK to the node's number";
-        (COUNT, nodes, reason, remedy)
+        (COUNT, nodes, reason, remedy.to_owned())
     } else if let Some(nodes) = set(kubernetes::NODES) {
         let reason = format!("{} is not set, {unknown}", kubernetes::NODE_RANK);
-        let remedy = "in the pods of an elastic PyTorchJob start torchrun without mpienv, or as `torchrun --no-python \
-                      mpienv exec -- CMD`; elsewhere set PET_NODE_RANK to the node's number";
+        let remedy =
+            format!("{}; elsewhere set PET_NODE_RANK to the node's number", kubernetes::ELASTIC);
         (kubernetes::NODES, nodes, reason, remedy)
     } else {
         return Ok(());
