@@ -51,9 +51,10 @@ fn become_rank_1(port: Port) -> (TcpStream, wire::Session) {
             Err(_) => thread::yield_now(),
         }
     };
-    // This rank listens nowhere, because there is no higher rank, and its token is a secret.
-    let blob = [4, 0, 1, 1, b'h'];
-    let mut session = wire::played(1, 2, true, b"job 1", 5).join(&mut meeting, &blob);
+    // This rank listens nowhere, because there is no higher rank. Its token is a secret, and it
+    // shares no memory.
+    let blob = [4, 0, 1, 1, 0, b'h'];
+    let mut session = wire::played(1, 2, true, b"job 1", 6).join(&mut meeting, &blob);
     let mut bytes = [0; wire::WELCOME + wire::READY];
     meeting.read_exact(&mut bytes).unwrap();
     let number = &bytes[wire::HEAD + 4..wire::HEAD + 4 + wire::NUMBER];
