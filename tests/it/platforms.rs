@@ -210,7 +210,7 @@ fn vertex_ai() {
     assert_eq!(node(vars), (Launcher::Vertex, 2, 3, "job-workerpool0-0".into()));
     let server = reduced.replacen("\"workerpool1\",\"index\":1", "\"workerpool2\",\"index\":0", 1);
     let error = self::error(&[("CLUSTER_SPEC", &server)]);
-    assert!(error.contains("the replicas of workerpool2 are no ranks"), "{error}");
+    assert!(error.contains("the replicas of workerpool2 are parameter servers, "), "{error}");
     // Another program's variable with that name.
     assert_eq!(
         read(&[("CLUSTER_SPEC", "small"), ("RANK", "0"), ("WORLD_SIZE", "1")]).unwrap().launcher(),

@@ -63,7 +63,7 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     };
     if pool >= POOLS_OF_RANKS {
         let what = format!(
-            "the replicas of {POOL}{pool} are no ranks, but parameter servers, reduction servers or evaluators"
+            "the replicas of {POOL}{pool} are parameter servers, reduction servers or evaluators, not ranks"
         );
         return Err(malformed(what));
     }

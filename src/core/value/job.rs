@@ -21,7 +21,7 @@ pub(crate) struct Job {
 }
 
 /// How many ports are between those of two steps that follow each other: TensorFlow and others take
-/// a port for each rank, from the master's on. A prime number, so that all ports of a range are used.
+/// a port for each rank, from the master's on. A prime number uses all ports of a range.
 const APART: u64 = 127;
 
 impl Job {
