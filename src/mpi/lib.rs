@@ -114,8 +114,8 @@ pub struct MpiVars<'a> {
     /// Whether `OMPI_MCA_btl_vader_eager_limit` or `OMPI_MCA_btl_sm_eager_limit` is set.
     /// [`Hints::eager_limit`] then changes nothing.
     pub eager_limit_is_set: bool,
-    /// `MPIENV_SIMULATED`: whether the launcher is only simulated.
-    pub is_simulated: bool,
+    /// `MPIENV_SIMULATED`: the name of the launcher that `mpienv simulate` plays.
+    pub simulated: Option<&'a OsStr>,
 }
 
 impl<'a> MpiVars<'a> {
@@ -129,7 +129,7 @@ impl<'a> MpiVars<'a> {
             slurm_mpi_type: environment.get("SLURM_MPI_TYPE"),
             transport_is_set: is_set(&["OMPI_MCA_pml", "OMPI_MCA_mtl", "OMPI_MCA_btl"]),
             eager_limit_is_set: is_set(&[hints::VADER_EAGER_LIMIT, hints::SM_EAGER_LIMIT]),
-            is_simulated: is_set(&[mpienv_core::seam::SIMULATED]),
+            simulated: environment.get(mpienv_core::seam::SIMULATED),
         }
     }
 }
@@ -243,8 +243,9 @@ impl World {
     }
 
     fn begin(launcher: Launcher, vars: &MpiVars<'_>, loaded: Loaded) -> Result<World> {
-        // MPI would not find the launcher, and many a library then exits the process.
-        if vars.is_simulated {
+        // MPI would not find the launcher, and many a library then exits the process. A real
+        // launcher may run in a simulated job of another one.
+        if vars.simulated.is_some_and(|name| name == launcher.name()) {
             return Err(MpiError::Simulated { launcher });
         }
         let communicator = Communicator::world(Session::begin(loaded)?)?;

@@ -40,7 +40,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let is_early = words[0] == "early";
     let timeout = Duration::from_secs(if is_early { 4 } else { 1200 });
     let info = ClusterInfo::from_env()?;
-    let mut group = Group::builder(&info).backend(Backend::Mpi).timeout(timeout).connect()?;
+    // On a busy machine, MPI takes long to start.
+    let builder = Group::builder(&info).connect_timeout(Duration::from_secs(1200));
+    let mut group = builder.backend(Backend::Mpi).timeout(timeout).connect()?;
     group.barrier()?;
     let (own, size) = (group.rank().index(), group.size());
     if words[0] == "threads" {

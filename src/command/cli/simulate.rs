@@ -72,6 +72,7 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
             if let Some(error) = foreseen(&self::command(&command)) {
                 return Err(error.into());
             }
+            let launcher = job.launcher().name();
             let launch = match keep_master {
                 true => Launch::simulated_with_master(job),
                 false => Launch::simulated(&job),
@@ -80,7 +81,7 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
             let launch = launch.output(Output::Prefixed).subreaper(true);
             let marked = |_: &ClusterInfo| {
                 let mut worker = worker(&command, None);
-                worker.env(SIMULATED, "1");
+                worker.env(SIMULATED, launcher);
                 worker
             };
             whole_process(launch)
@@ -109,7 +110,7 @@ fn print(job: &Job, ranks: impl Iterator<Item = u32>, headings: bool) -> io::Res
 fn run_one(job: &Job, rank: u32, words: &[OsString]) -> Result<(), Failure> {
     let mut command = command(words);
     job.apply_to(rank, &mut command);
-    command.env(SIMULATED, "1");
+    command.env(SIMULATED, job.launcher().name());
     if let Some(error) = before(&command) {
         return Err(error.into());
     }
