@@ -25,7 +25,7 @@ const ENDED: Vars = &[
     ("OMPI_MCA_orte_jobfam_session_dir", "/no/such/session"),
 ];
 
-type Vars<'a> = &'a [(&'a str, &'a str)];
+pub(super) type Vars<'a> = &'a [(&'a str, &'a str)];
 
 /// A batch script with eight tasks and no srun.
 const SCRIPT: Vars = &[("SLURM_JOB_ID", "7"), ("SLURM_PROCID", "0"), ("SLURM_NTASKS", "8")];
@@ -67,7 +67,7 @@ const UNPLACED: [(Vars, &str); 12] = [
 const COMMANDS: [&[&str]; 3] =
     [&["export"], &["exec", "--", "true"], &["launch", "--nproc-per-node", "1", "--", "true"]];
 
-fn run(words: &[&str], vars: &[Vars]) -> (Option<i32>, String, String) {
+pub(super) fn run(words: &[&str], vars: &[Vars]) -> (Option<i32>, String, String) {
     let mut command: Command = clean("mpienv");
     let Output { status, stdout, stderr } =
         command.args(words).envs(vars.concat()).output().unwrap();
@@ -493,83 +493,4 @@ fn check_prints_what_is_probably_wrong_after_its_map() {
         stdout.starts_with("1 rank on 1 host") && stderr.contains("[launchers-disagree]"),
         "{stdout}{stderr}"
     );
-}
-
-#[test]
-fn exec_on_one_node_warns_of_a_port_that_is_in_use_and_starts_the_program() {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let taken = listener.local_addr().unwrap().port().to_string();
-    let said = format!(
-        "warning [port-in-use]: this is rank 0, but another program already listens on its port {taken}\n"
-    );
-    let place = |rank, size| {
-        [("RANK", rank), ("WORLD_SIZE", size), ("LOCAL_RANK", rank), ("LOCAL_WORLD_SIZE", "2")]
-    };
-    let exec = |port: &str, vars: Vars, words: &[&str]| {
-        let words = [&["exec"], words, &["--", "echo", "started"]].concat();
-        run(&words, &[vars, &[("MASTER_PORT", port), ("MASTER_ADDR", "127.0.0.1")]])
-    };
-    for vars in [&[][..], &place("0", "2")] {
-        let (code, stdout, stderr) = exec(&taken, vars, &[]);
-        assert_eq!((code, stdout.as_str()), (Some(0), "started\n"), "{stderr}");
-        assert!(stderr.starts_with(&said), "{stderr}");
-        assert_eq!(exec(&taken, vars, &["-q"]).2, "");
-        assert_eq!(exec(&free_port().to_string(), vars, &[]).2, "");
-    }
-    // Each command may find the port free or in use.
-    let twice = run(
-        &["exec", "--", "mpienv", "exec", "--", "true"],
-        &[&place("0", "2"), &[("MASTER_PORT", &taken), ("MASTER_ADDR", "127.0.0.1")]],
-    );
-    assert_eq!(twice.2.matches("[port-in-use]").count(), 2, "{}", twice.2);
-    // torchrun's agent listens there for its workers.
-    let torchrun = [
-        &place("0", "2")[..],
-        &[("GROUP_RANK", "0"), ("GROUP_WORLD_SIZE", "1"), ("TORCHELASTIC_RUN_ID", "none")],
-        &[("TORCHELASTIC_RESTART_COUNT", "0"), ("TORCHELASTIC_USE_AGENT_STORE", "True")],
-    ]
-    .concat();
-    assert_eq!(exec(&taken, &torchrun, &[]), (Some(0), "started\n".to_owned(), String::new()));
-    let own_store = [&torchrun[..], &[("TORCHELASTIC_USE_AGENT_STORE", "False")]].concat();
-    assert!(exec(&taken, &own_store, &[]).2.starts_with(&said));
-    // Other ranks cannot know, and rank 0 of several nodes may not be the one that listens.
-    assert_eq!(exec(&taken, &place("1", "2"), &[]).2, "");
-    assert_eq!(exec(&taken, &place("0", "4"), &[]).2, "");
-    // One rank meets no other rank, so its meeting does not find out.
-    let (code, stdout, stderr) = exec(&taken, &[], &["--meet", "5"]);
-    assert_eq!((code, stdout.as_str()), (Some(0), "started\n"), "{stderr}");
-    assert!(stderr.starts_with(&said), "{stderr}");
-    let (code, stdout, stderr) = run(&["check", "--timeout", "5"], &[&[("MASTER_PORT", &taken)]]);
-    assert!(stdout.starts_with("1 rank on 1 host"), "{stdout}{stderr}");
-    assert_eq!(code, Some(3), "{stderr}");
-    assert!(stderr.starts_with(&said.replace("warning", "error")), "{stderr}");
-    // A meeting of several ranks says it once, and fails.
-    let (code, stdout, stderr) = exec(&taken, &place("0", "2"), &["--meet", "5"]);
-    assert_eq!((code, stdout.as_str()), (Some(3), ""), "{stderr}");
-    assert!(stderr.starts_with("mpienv: port ") && !stderr.contains("[port-in-use]"), "{stderr}");
-}
-
-#[test]
-fn launch_on_one_node_warns_of_a_port_that_is_in_use_and_starts_the_workers() {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let taken = listener.local_addr().unwrap().port().to_string();
-    let said = format!(
-        "warning [port-in-use]: this is rank 0, but another program already listens on its port {taken}\n"
-    );
-    let launch = |vars: Vars, words: &[&str]| {
-        let words = [&["launch", "--nproc-per-node", "2"], words, &["--", "echo", "up"]].concat();
-        let (code, stdout, stderr) = run(&words, &[vars]);
-        assert_eq!((code, stdout.matches("up").count()), (Some(0), 2), "{stderr}");
-        stderr
-    };
-    let own: Vars = &[("MASTER_PORT", &taken)];
-    let unset = format!("unset MASTER_PORT={taken}, so that the job uses its own port ");
-    for words in [&[][..], &["--meet", "5"]] {
-        let stderr = launch(own, words);
-        assert!(stderr.starts_with(&said) && stderr.contains(&unset), "{stderr}");
-    }
-    assert_eq!(launch(own, &["-q"]), "");
-    assert_eq!(launch(&[("MASTER_PORT", &free_port().to_string())], &[]), "");
-    // Without one, the launch finds a port that is free.
-    assert_eq!(launch(&[], &[]), "");
 }

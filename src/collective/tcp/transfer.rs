@@ -220,7 +220,7 @@ impl Links {
     }
 
     /// Fails as [`Links::check_earlier`], or if a peer has given up since this rank's last call. A
-    /// peer may have exited without a goodbye after its own last call: that is no failure.
+    /// peer that has exited without a goodbye has not: its last call may be this rank's, too.
     pub(super) fn check_last(&mut self) -> Result<()> {
         self.check_earlier()?;
         let suspecting = self.sleep(Duration::ZERO, true, &|| false);

@@ -172,7 +172,7 @@ fn a_rank_that_comes_after_the_others_have_given_up_learns_it_when_it_closes() {
 }
 
 #[test]
-fn a_rank_that_exits_without_a_goodbye_after_its_last_call_is_no_failure_of_the_others() {
+fn a_rank_that_exits_without_a_goodbye_after_its_last_call_does_not_fail_the_others() {
     for backend in OVER {
         let left = AtomicU32::new(0);
         let closed = over_one(backend, PLENTY, 2, &|mut group: Group| {

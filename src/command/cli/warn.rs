@@ -76,9 +76,8 @@ pub(super) fn suspicious(
     info.warnings_and(stale, || {
         let master = doctor::master_of_one_node(info, PATIENCE)
             .or_else(|| doctor::loopback_of_several_nodes(info, environment));
-        let of_host = master.into_iter();
-        let of_host = of_host.chain(doctor::interface::of_user(info, environment));
-        of_host.chain(also).collect()
+        let of_user = doctor::interface::of_user(info, environment);
+        master.into_iter().chain(of_user).chain(also).collect()
     })
 }
 

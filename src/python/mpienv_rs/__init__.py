@@ -239,7 +239,7 @@ def init_process_group(
 
     PyTorch is imported here, and nowhere else in this package.
     """
-    found = _place(_asked())[0]
+    found = info(quiet=True)
     for name in ("rank", "world_size"):
         passed, value = options.get(name), getattr(found, name)
         # PyTorch's own default is -1.

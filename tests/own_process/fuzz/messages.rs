@@ -51,8 +51,7 @@ fn become_rank_1(port: Port) -> (TcpStream, wire::Session) {
             Err(_) => thread::yield_now(),
         }
     };
-    // This rank listens nowhere, because there is no higher rank. Its token is a secret, and it
-    // shares no memory.
+    // The highest rank listens nowhere. Its token is a secret, and it does not share memory.
     let blob = [4, 0, 1, 1, 0, b'h'];
     let mut session = wire::played(1, 2, true, b"job 1", 6).join(&mut meeting, &blob);
     let mut bytes = [0; wire::WELCOME + wire::READY];
