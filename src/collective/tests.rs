@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use bytemuck::cast_slice;
 
 use super::tcp::PIECE;
-use super::tcp::tests::{numbers, ranks_within};
+use super::tcp::tests::{in_rank_order, numbers, ranks_within};
 use super::{CollectiveError, Element, Group, Reduction, half, threads};
 use measured::longer_than;
 
@@ -62,24 +62,31 @@ fn over_one<T: Send>(
     size: u32,
     run: &(impl Fn(Group) -> T + Sync),
 ) -> Vec<T> {
+    in_rank_order(size, |keep| {
+        start_ranks(over, timeout, size, &|group| {
+            let rank = group.rank();
+            keep(rank, run(group));
+        });
+    })
+}
+
+fn start_ranks(over: &str, timeout: Duration, size: u32, run: &(dyn Fn(Group) + Sync)) {
     match over {
-        SHARED => in_threads(timeout, size, run),
+        SHARED => thread::scope(|scope| {
+            let ranks = threads::group(size, timeout).unwrap().into_iter();
+            let start = |rank| scope.spawn(|| run(Group::from(rank)));
+            let ranks: Vec<_> = ranks.map(start).collect();
+            ranks.into_iter().for_each(|rank| rank.join().unwrap());
+        }),
         #[cfg(target_os = "linux")]
         TWO_LEVELS => {
             let hosts: Vec<u8> = (0..size).map(|rank| (rank / 2) as u8).collect();
-            super::two_level::tests::ranks(timeout, &hosts, run)
+            super::two_level::tests::ranks(timeout, &hosts, run);
         }
-        _ => ranks_within(timeout, size, |tcp| run(Group::new(Box::new(tcp)))),
+        _ => {
+            ranks_within(timeout, size, |tcp| run(Group::new(Box::new(tcp))));
+        }
     }
-}
-
-fn in_threads<T: Send>(timeout: Duration, size: u32, run: &(impl Fn(Group) -> T + Sync)) -> Vec<T> {
-    let ranks = threads::group(size, timeout).unwrap();
-    thread::scope(|scope| {
-        let start = |rank| scope.spawn(|| run(Group::from(rank)));
-        let ranks: Vec<_> = ranks.into_iter().map(start).collect();
-        ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
-    })
 }
 
 #[test]

@@ -1,6 +1,6 @@
 use std::net::TcpListener;
-use std::sync::Barrier;
 use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
+use std::sync::{Barrier, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -69,9 +69,29 @@ fn ranks_with<T: Send>(
     size: u32,
     run: impl Fn(Tcp) -> T + Sync,
 ) -> Vec<T> {
+    in_rank_order(size, |keep| {
+        start_ranks(is_secret, timeout, size, &|tcp| {
+            let rank = tcp.rank();
+            keep(rank, run(tcp));
+        });
+    })
+}
+
+/// What the ranks keep, in rank order.
+///
+/// What starts them takes a `dyn Fn`, so that it is compiled once, and not for each test.
+pub(crate) fn in_rank_order<T: Send>(
+    size: u32,
+    start: impl FnOnce(&(dyn Fn(Rank, T) + Sync)),
+) -> Vec<T> {
+    let kept: Vec<Mutex<Option<T>>> = (0..size).map(|_| Mutex::new(None)).collect();
+    start(&|rank, result| *kept[rank.index() as usize].lock().unwrap() = Some(result));
+    kept.into_iter().map(|result| result.into_inner().unwrap().unwrap()).collect()
+}
+
+fn start_ranks(is_secret: bool, timeout: Duration, size: u32, run: &(dyn Fn(Tcp) + Sync)) {
     let port = free_port();
     thread::scope(|scope| {
-        let run = &run;
         let start = |index| {
             scope.spawn(move || {
                 let rank = Rank::new(index, size).unwrap();
@@ -82,12 +102,12 @@ fn ranks_with<T: Send>(
                     is_secret,
                     shares_memory: true,
                 };
-                run(Tcp::connect(rank, &place, timeout.into()).unwrap())
+                run(Tcp::connect(rank, &place, timeout.into()).unwrap());
             })
         };
         let all: Vec<_> = (0..size).map(start).collect();
-        all.into_iter().map(|rank| rank.join().unwrap()).collect()
-    })
+        all.into_iter().for_each(|rank| rank.join().unwrap());
+    });
 }
 
 /// Numbers that differ between ranks, and whose sums round.
