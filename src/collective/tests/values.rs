@@ -111,10 +111,12 @@ fn compare<T: Sample>(
 ) -> Result<(), String> {
     let what = format!("{what} of {} {}", expected.len(), std::any::type_name::<T>());
     result.map_err(|error| format!("{what}: {error}"))?;
+    if found == expected {
+        return Ok(());
+    }
     match found.iter().zip(expected).position(|(found, expected)| found != expected) {
         Some(at) => Err(format!("{what}: {:?} at {at}, not {:?}", found[at], expected[at])),
-        None if found.len() != expected.len() => Err(format!("{what}: {} values", found.len())),
-        None => Ok(()),
+        None => Err(format!("{what}: {} values", found.len())),
     }
 }
 
@@ -131,8 +133,11 @@ pub(crate) fn check<T: Sample>(group: &mut Group, count: usize) -> Result<(), St
 fn check_reductions<T: Sample>(group: &mut Group, rows: &[Vec<T>]) -> Result<(), String> {
     let (own, size) = (group.rank().index() as usize, rows.len());
     for by in REDUCTIONS {
-        let at = |index: usize| rows.iter().map(|row| row[index]).collect::<Vec<_>>();
-        let reduced = (0..rows[0].len()).map(|index| T::reduced(by, &at(index)));
+        let mut column = rows.iter().map(|_| T::default()).collect::<Vec<_>>();
+        let reduced = (0..rows[0].len()).map(|index| {
+            column.iter_mut().zip(rows).for_each(|(value, row)| *value = row[index]);
+            T::reduced(by, &column)
+        });
         let Some(expected) = reduced.collect::<Option<Vec<T>>>() else { continue };
         if rows[0].is_empty() && T::reduced(by, &[T::sample(0)]).is_none() {
             continue;

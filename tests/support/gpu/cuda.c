@@ -490,17 +490,28 @@ struct module {
     char *source;
 };
 
-EXPORT int cuModuleLoadData(struct module **made, const char *source)
+/* A library with the kernels of a source. Like NVIDIA's driver, it keeps what it has compiled: in the folder that all hosts see. */
+static void *compiled(const char *source)
 {
-    CALL("cuModuleLoadData");
-    char folder[256], path[300], object[300], command[1200];
-    const char *where = getenv("TMPDIR");
-    snprintf(folder, sizeof folder, "%s/stand-in-cuda.XXXXXX", where && *where ? where : "/tmp");
-    if (!mkdtemp(folder))
-        return OUT_OF_MEMORY;
-    snprintf(path, sizeof path, "%s/kernels.c", folder);
-    snprintf(object, sizeof object, "%s/kernels.so", folder);
-    FILE *file = fopen(path, "w");
+    const char *folder = getenv("STAND_IN_SHARED"), *header = getenv("STAND_IN_HEADER");
+    uint64_t hash = 14695981039346656037u;
+    for (const char *at = source; *at; at++)
+        hash = (hash ^ (unsigned char)*at) * 1099511628211u;
+    FILE *file = fopen(header, "r");
+    for (int letter; file && (letter = fgetc(file)) != EOF;)
+        hash = (hash ^ (unsigned char)letter) * 1099511628211u;
+    char kept[300], path[300], object[310], command[1200];
+    snprintf(kept, sizeof kept, "%s/kernels-%016llx.so", folder, (unsigned long long)hash);
+    if (access(kept, R_OK) == 0)
+        return dlopen(kept, RTLD_NOW | RTLD_LOCAL);
+    /* Files of its own, of which one gets the name once it is whole: other ranks may compile the same. */
+    snprintf(path, sizeof path, "%s/new-XXXXXX.c", folder);
+    int opened = mkstemps(path, 2);
+    if (!file || opened < 0)
+        return NULL;
+    fclose(file);
+    snprintf(object, sizeof object, "%s.so", path);
+    file = fdopen(opened, "w");
     for (const char *at = source; *at; at++) {
         if (strncmp(at, "extern \"C\"", 10) == 0)
             at += 10;
@@ -510,14 +521,18 @@ EXPORT int cuModuleLoadData(struct module **made, const char *source)
     /* The loader does not need the program's settings. */
     snprintf(command, sizeof command,
              "env -u LD_LIBRARY_PATH gcc -std=gnu11 -O2 -w -ffp-contract=off -shared -fPIC -include '%s' '%s' -o '%s' -lm",
-             getenv("STAND_IN_HEADER"), path, object);
-    int failed = system(command);
-    struct module *module = calloc(1, sizeof *module);
-    module->library = failed ? NULL : dlopen(object, RTLD_NOW | RTLD_LOCAL);
-    module->source = strdup(source);
+             header, path, object);
+    int failed = system(command) || rename(object, kept);
     unlink(path);
-    unlink(object);
-    rmdir(folder);
+    return failed ? NULL : dlopen(kept, RTLD_NOW | RTLD_LOCAL);
+}
+
+EXPORT int cuModuleLoadData(struct module **made, const char *source)
+{
+    CALL("cuModuleLoadData");
+    struct module *module = calloc(1, sizeof *module);
+    module->library = compiled(source);
+    module->source = strdup(source);
     if (!module->library)
         return 218;
     void (*begin)(struct stand_in_thread **) = dlsym(module->library, "stand_in_begin");

@@ -46,7 +46,7 @@ struct fiber {
     struct block *block;
     struct warp *warp;
     unsigned lane;
-    int state;
+    int state, has_stack;
     jmp_buf place;
 };
 
@@ -117,17 +117,19 @@ static void *fiber_of_block(void *place, unsigned block)
     return fiber_blocks[block].shared + ((char *)place - own);
 }
 
+/* A fiber stays on its stack after a kernel, for the next one: a new context costs several system calls. */
 static void fiber_main(void)
 {
-    struct fiber *own = fiber_own();
-    uint64_t *p = fiber_launch->parameters;
-    fiber_launch->kernel->function(p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7], p[8], p[9], p[10], p[11], p[12], p[13], p[14],
-                                   p[15]);
-    own = fiber_own();
-    own->state = DONE;
-    own->block->left--;
-    fiber_cluster_left--;
-    _longjmp(fiber_scheduler, 1);
+    for (;;) {
+        uint64_t *p = fiber_launch->parameters;
+        fiber_launch->kernel->function(p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7], p[8], p[9], p[10], p[11], p[12], p[13], p[14],
+                                       p[15]);
+        struct fiber *own = fiber_own();
+        own->state = DONE;
+        own->block->left--;
+        fiber_cluster_left--;
+        fiber_yield();
+    }
 }
 
 /* Runs these blocks to their end. */
@@ -146,9 +148,10 @@ static void fibers_finish(unsigned threads)
             fibers_current = &fiber->seen;
             if (_setjmp(fiber_scheduler))
                 continue;
-            if (fiber->state == RUNNING)
-                _longjmp(fiber->place, 1);
             fiber->state = RUNNING;
+            if (fiber->has_stack)
+                _longjmp(fiber->place, 1);
+            fiber->has_stack = 1;
             ucontext_t context;
             getcontext(&context);
             context.uc_stack.ss_sp = fiber_stacks + (size_t)k * STACK;
