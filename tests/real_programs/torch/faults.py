@@ -76,8 +76,9 @@ class Rank:
         self.code = None
 
     def lines(self):
-        """The lines, each with its time."""
-        words = (line.partition(" ") for line in read(self.output).splitlines(keepends=True) if line.endswith("\n"))
+        """The lines, each with its time. Gloo of some versions prints lines of its own, without one."""
+        lines = read(self.output).splitlines(keepends=True)
+        words = (line.partition(" ") for line in lines if line.endswith("\n") and not line.startswith("[Gloo]"))
         return [(float(time), text.rstrip("\n")) for time, _, text in words]
 
     def begun(self):
