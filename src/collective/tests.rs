@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use bytemuck::cast_slice;
 
 use super::tcp::PIECE;
-use super::tcp::tests::{in_rank_order, numbers, ranks_within};
+use super::tcp::tests::{numbers, ranks_within, results_of_ranks};
 use super::{CollectiveError, Element, Group, Reduction, half, threads};
 use measured::longer_than;
 
@@ -62,7 +62,7 @@ fn over_one<T: Send>(
     size: u32,
     run: &(impl Fn(Group) -> T + Sync),
 ) -> Vec<T> {
-    in_rank_order(size, |keep| {
+    results_of_ranks(size, |keep| {
         start_ranks(over, timeout, size, &|group| {
             let rank = group.rank();
             keep(rank, run(group));

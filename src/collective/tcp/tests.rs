@@ -69,7 +69,7 @@ fn ranks_with<T: Send>(
     size: u32,
     run: impl Fn(Tcp) -> T + Sync,
 ) -> Vec<T> {
-    in_rank_order(size, |keep| {
+    results_of_ranks(size, |keep| {
         start_ranks(is_secret, timeout, size, &|tcp| {
             let rank = tcp.rank();
             keep(rank, run(tcp));
@@ -77,10 +77,10 @@ fn ranks_with<T: Send>(
     })
 }
 
-/// What the ranks keep, in rank order.
+/// What each rank of `start` keeps, in rank order.
 ///
-/// What starts them takes a `dyn Fn`, so that it is compiled once, and not for each test.
-pub(crate) fn in_rank_order<T: Send>(
+/// What starts the ranks takes a `dyn Fn`, so that it is compiled once, and not for each test.
+pub(crate) fn results_of_ranks<T: Send>(
     size: u32,
     start: impl FnOnce(&(dyn Fn(Rank, T) + Sync)),
 ) -> Vec<T> {

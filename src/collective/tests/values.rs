@@ -133,7 +133,7 @@ pub(crate) fn check<T: Sample>(group: &mut Group, count: usize) -> Result<(), St
 fn check_reductions<T: Sample>(group: &mut Group, rows: &[Vec<T>]) -> Result<(), String> {
     let (own, size) = (group.rank().index() as usize, rows.len());
     for by in REDUCTIONS {
-        let mut column = rows.iter().map(|_| T::default()).collect::<Vec<_>>();
+        let mut column = vec![T::default(); size];
         let reduced = (0..rows[0].len()).map(|index| {
             column.iter_mut().zip(rows).for_each(|(value, row)| *value = row[index]);
             T::reduced(by, &column)

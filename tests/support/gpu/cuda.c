@@ -498,8 +498,11 @@ static void *compiled(const char *source)
     for (const char *at = source; *at; at++)
         hash = (hash ^ (unsigned char)*at) * 1099511628211u;
     FILE *file = fopen(header, "r");
-    for (int letter; file && (letter = fgetc(file)) != EOF;)
+    if (!file)
+        return NULL;
+    for (int letter; (letter = fgetc(file)) != EOF;)
         hash = (hash ^ (unsigned char)letter) * 1099511628211u;
+    fclose(file);
     char kept[300], path[300], object[310], command[1200];
     snprintf(kept, sizeof kept, "%s/kernels-%016llx.so", folder, (unsigned long long)hash);
     if (access(kept, R_OK) == 0)
@@ -507,9 +510,8 @@ static void *compiled(const char *source)
     /* Files of its own, of which one gets the name once it is whole: other ranks may compile the same. */
     snprintf(path, sizeof path, "%s/new-XXXXXX.c", folder);
     int opened = mkstemps(path, 2);
-    if (!file || opened < 0)
+    if (opened < 0)
         return NULL;
-    fclose(file);
     snprintf(object, sizeof object, "%s.so", path);
     file = fdopen(opened, "w");
     for (const char *at = source; *at; at++) {

@@ -46,11 +46,9 @@ struct fiber {
     struct block *block;
     struct warp *warp;
     unsigned lane;
-    int state, has_stack;
+    int is_done, has_stack;
     jmp_buf place;
 };
-
-enum { NEW, RUNNING, DONE };
 
 static struct stand_in_thread *fibers_current;
 static struct fiber *fibers;
@@ -125,7 +123,7 @@ static void fiber_main(void)
         fiber_launch->kernel->function(p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7], p[8], p[9], p[10], p[11], p[12], p[13], p[14],
                                        p[15]);
         struct fiber *own = fiber_own();
-        own->state = DONE;
+        own->is_done = 1;
         own->block->left--;
         fiber_cluster_left--;
         fiber_yield();
@@ -142,13 +140,12 @@ static void fibers_finish(unsigned threads)
         left = 0;
         for (k = 0; k < threads; k++) {
             struct fiber *fiber = &fibers[k];
-            if (fiber->state == DONE)
+            if (fiber->is_done)
                 continue;
             left++;
             fibers_current = &fiber->seen;
             if (_setjmp(fiber_scheduler))
                 continue;
-            fiber->state = RUNNING;
             if (fiber->has_stack)
                 _longjmp(fiber->place, 1);
             fiber->has_stack = 1;
@@ -198,7 +195,7 @@ static void fibers_run(void *data)
                 fiber->block = block;
                 fiber->warp = &block->warps[t / 32];
                 fiber->lane = t % 32;
-                fiber->state = NEW;
+                fiber->is_done = 0;
             }
         }
         fibers_finish(threads * together);

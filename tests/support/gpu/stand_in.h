@@ -1,7 +1,7 @@
 /* What the stand-ins for NVIDIA's libraries have in common. They are built by the tests, compute on the CPU, and fail as the
  * variables of the environment say:
  *
- *   STAND_IN_SHARED   a folder that all hosts see
+ *   STAND_IN_SHARED   a folder that all hosts see, in which compiled kernels are kept
  *   STAND_IN_LOG      the file to which the name of each call is appended
  *   STAND_IN_FAIL     CALL=CODE: the call returns that code; CALL=CODE#N: only its Nth call does
  *   STAND_IN_DEVICES  how many devices the host has (1)
