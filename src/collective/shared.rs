@@ -380,6 +380,7 @@ impl Transport for Shared {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Barrier;
     use std::time::{Duration, Instant};
 
     use super::*;
@@ -417,10 +418,12 @@ mod tests {
     #[test]
     fn a_rank_that_is_killed_is_named_by_all_others() {
         for length in [10, 1 << 20] {
+            let all_have_summed = Barrier::new(4);
             let errors = ranks(4, |mut shared| {
                 let mut values = vec![1.0_f32; length];
                 let sum = Reduce::new(Reduction::Sum, Results::ToAll, ElementKind::F32, length);
                 shared.reduce(sum, Numbers::new(&mut values)).unwrap();
+                all_have_summed.wait();
                 if shared.rank().index() == 2 {
                     // As when a process is killed: its connections close.
                     shared.tcp.members.fail_silently();
@@ -457,6 +460,7 @@ mod tests {
     #[test]
     fn a_rank_that_is_killed_is_named_by_all_that_pass_messages() {
         for length in [8, 3_000_000] {
+            let all_have_passed = Barrier::new(4);
             let errors = ranks(4, |mut shared| {
                 let (own, mut into) = (shared.rank().index(), vec![0; length]);
                 let mut ring = |shared: &mut Shared| {
@@ -466,6 +470,8 @@ mod tests {
                     shared.pass(Some((sent, &vec![1; length])), Some((received, &mut into)))
                 };
                 ring(&mut shared).unwrap();
+                // Otherwise rank 2 may be lost before another rank has passed its first messages.
+                all_have_passed.wait();
                 if own == 2 {
                     // As when a process is killed: its connections close.
                     shared.tcp.members.fail_silently();
