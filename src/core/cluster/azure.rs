@@ -6,7 +6,7 @@
 //! command of a multi-instance task on every node and its command on the primary node. Neither
 //! learns its number.
 
-use crate::environment::{Environment, variables};
+use crate::environment::{Environment, Variables as _, variables};
 use crate::error::{Error, Reason, quote};
 use crate::finding::Finding;
 use crate::value::host::{Host, HostError};
@@ -66,7 +66,7 @@ impl AzureVars {
         if !VARIABLES.iter().any(|name| environment.is_set(name)) {
             return Ok(None);
         }
-        environment.read().map(Some).map_err(Error::reading_setting)
+        AzureVars::read(environment).map(Some).map_err(Error::reading_setting)
     }
 
     /// Returns the master on one node: 127.0.0.1 if Azure names none.

@@ -194,7 +194,7 @@ impl Marker {
 
     /// Reads the launcher's variables.
     pub(crate) fn read<T: Variables>(self, environment: &Environment) -> Result<T, Error> {
-        environment.read().map_err(|error| self.unreadable(environment, error))
+        T::read(environment).map_err(|error| self.unreadable(environment, error))
     }
 
     /// Returns the error for a variable that is missing although the marker is set.

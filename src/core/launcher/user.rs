@@ -116,7 +116,7 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     }
     let placement = marker.place(rank, size)?;
     // The names mean something only together, because other programs use them too.
-    if let (None, Ok(more)) = (vars.local_world_size, environment.read::<DeepSpeedVars>()) {
+    if let (None, Ok(more)) = (vars.local_world_size, DeepSpeedVars::read(environment)) {
         let cross_rank = by(CROSS_RANK, more.cross_rank);
         let node = by(NODE_RANK, vars.node_rank).unwrap_or(cross_rank);
         let placement = placement
