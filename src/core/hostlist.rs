@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
-use std::{fmt, iter};
+use std::iter;
 
 /// A hostlist in Slurm's grammar, checked as a whole and expanded only on demand.
 ///
@@ -55,12 +55,12 @@ impl<'a> Hostlist<'a> {
         let mut scanner = Scanner { text, at: 0 };
         let (mut expressions, mut len) = (Vec::new(), 0u64);
         while let Some((start, expression)) = scanner.expression()? {
-            let too_many = || HostlistError::new(text, start, Fault::TooMany);
-            len = len.checked_add(expression.count).ok_or_else(too_many)?;
+            let all = len.checked_add(expression.count);
+            len = all.ok_or_else(|| scanner.too_many(start))?;
             expressions.push(expression);
         }
         if len == 0 {
-            return Err(HostlistError::new(text, 0, Fault::Empty));
+            return Err(scanner.error(0, "expected a host, found an empty list"));
         }
         Ok(Hostlist { expressions, len })
     }
@@ -92,75 +92,12 @@ impl<'a> Hostlist<'a> {
 pub struct HostlistError {
     /// Where, counted in characters from 1.
     pub column: usize,
-    fault: Fault,
+    fault: String,
 }
 
-impl HostlistError {
-    /// A fault at byte `at`.
-    fn new(text: &str, at: usize, fault: Fault) -> HostlistError {
-        let before = text.char_indices().take_while(|&(start, _)| start < at);
-        HostlistError { column: before.count() + 1, fault }
-    }
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-enum Fault {
-    #[error("expected a host, found an empty list")]
-    Empty,
-    /// A host is missing between two commas, before the first comma, or after the last one.
-    #[error("expected a host, found {0}")]
-    ExpectedHost(Found),
-    #[error("\"[\" is never closed")]
-    Unclosed,
-    #[error("\"]\" closes nothing, expected a \"[\" before it")]
-    Unopened,
-    #[error("\"[\" stands inside brackets, expected a number, \",\", \"-\" or \"]\"")]
-    Nested,
-    #[error("expected a number, found {0}")]
-    ExpectedNumber(Found),
-    #[error("expected {}\",\" or \"]\", found {found}", if *range { "" } else { "\"-\", " })]
-    ExpectedNext {
-        found: Found,
-        /// Whether a whole range was read, after which no second dash may follow.
-        range: bool,
-    },
-    #[error("the range {low}-{high} runs backwards, expected the lower number first")]
-    Backwards { low: u64, high: u64 },
-    #[error("the number is too big, expected at most {}", u64::MAX)]
-    TooBig,
-    #[error("the list has too many hosts, expected at most {}", u64::MAX)]
-    TooMany,
-    /// A brace begins a host function, which is not a list.
-    #[error(
-        "expected a host, found {0}: host functions are known to slurm's controller only, `scontrol \
-         show hostnames` lists the hosts"
-    )]
-    Function(Found),
-}
-
-/// What is at the column of an error: a character, or the end of the list.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Found {
-    Character(char),
-    End,
-}
-
-impl Found {
-    /// Returns what is at byte `at`.
-    fn at(text: &str, at: usize) -> Found {
-        text.get(at..).and_then(|rest| rest.chars().next()).map_or(Found::End, Found::Character)
-    }
-}
-
-impl fmt::Display for Found {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Found::Character('"') => f.write_str("'\"'"),
-            Found::Character(character) => write!(f, "\"{}\"", character.escape_debug()),
-            Found::End => f.write_str("the end"),
-        }
-    }
-}
+const UNCLOSED: &str = "\"[\" is never closed";
+const UNOPENED: &str = "\"]\" closes nothing, expected a \"[\" before it";
+const NESTED: &str = "\"[\" stands inside brackets, expected a number, \",\", \"-\" or \"]\"";
 
 /// A host expression, such as `rack[1-2]n[1-4]-ib`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -181,11 +118,10 @@ struct Bracket<'a> {
     count: u64,
 }
 
-/// `low-high` in a bracket, or one number.
+/// Numbers in a bracket that follow each other, from `low` on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Range {
     low: u64,
-    high: u64,
     /// The minimum number of digits.
     width: usize,
     /// How many of the bracket's numbers come before this range.
@@ -236,16 +172,14 @@ impl<'a> Scanner<'a> {
     /// Returns the next host expression and its first byte, or `None` at the end.
     fn expression(&mut self) -> Result<Option<(usize, Expression<'a>)>, HostlistError> {
         let first = self.at == 0;
-        let mut comma = false;
         self.skip_blanks();
-        if !first && self.byte() == Some(b',') {
-            comma = true;
-            self.at += 1;
-            self.skip_blanks();
-        }
+        let comma = !first && self.takes(b',');
+        self.skip_blanks();
         match self.byte() {
             None if !comma => return Ok(None),
-            None | Some(b',') => return Err(self.error(Fault::ExpectedHost(self.found()))),
+            None | Some(b',') => {
+                return Err(self.error(self.at, format!("expected a host, found {}", self.found())));
+            }
             Some(_) => {}
         }
         let start = self.at;
@@ -254,14 +188,21 @@ impl<'a> Scanner<'a> {
             match self.byte() {
                 Some(b'[') => {
                     let bracket = self.bracket(from)?;
-                    let too_many = || HostlistError::new(self.text, start, Fault::TooMany);
                     let all = bracket.as_ref().and_then(|own| count.checked_mul(own.count));
-                    count = all.ok_or_else(too_many)?;
+                    count = all.ok_or_else(|| self.too_many(start))?;
                     brackets.extend(bracket);
                     from = self.at;
                 }
-                Some(b']') => return Err(self.error(Fault::Unopened)),
-                Some(b'{' | b'}') => return Err(self.error(Fault::Function(self.found()))),
+                Some(b']') => return Err(self.error(self.at, UNOPENED)),
+                // A brace begins a host function, which is not a list.
+                Some(b'{' | b'}') => {
+                    let fault = format!(
+                        "expected a host, found {}: host functions are known to slurm's controller only, \
+                         `scontrol show hostnames` lists the hosts",
+                        self.found()
+                    );
+                    return Err(self.error(self.at, fault));
+                }
                 None | Some(b',' | b' ' | b'\t' | b'\n') => break,
                 Some(_) => self.at += 1,
             }
@@ -275,18 +216,58 @@ impl<'a> Scanner<'a> {
     fn bracket(&mut self, from: usize) -> Result<Option<Bracket<'a>>, HostlistError> {
         let (open, before) = (self.at, &self.text[from..self.at]);
         let (mut ranges, mut count) = (Vec::new(), Some(0u64));
-        loop {
-            let (mut range, end) = range(self.text, open, self.at + 1)?;
-            range.before = count.unwrap_or_default();
+        while !self.takes(b']') {
+            // The opening bracket, or a comma.
+            self.at += 1;
+            let (low, high, width) = self.range(open)?;
+            ranges.push(Range { low, width, before: count.unwrap_or_default() });
             // `high - low + 1` overflows for the range of all numbers.
-            let numbers = (range.high - range.low).checked_add(1);
+            let numbers = (high - low).checked_add(1);
             count = count.zip(numbers).and_then(|(count, numbers)| count.checked_add(numbers));
-            ranges.push(range);
-            self.at = end;
-            if self.byte() == Some(b']') {
-                self.at += 1;
-                return Ok(count.map(|count| Bracket { before, ranges, count }));
+        }
+        Ok(count.map(|count| Bracket { before, ranges, count }))
+    }
+
+    /// Reads one range of the bracket that opens at byte `open`: its first and last number, and the
+    /// digits of the first. What follows is a comma or the closing bracket.
+    fn range(&mut self, open: usize) -> Result<(u64, u64, usize), HostlistError> {
+        let start = self.at;
+        let low = self.number(open)?;
+        let width = self.at - start;
+        let is_range = self.takes(b'-');
+        let high = if is_range { self.number(open)? } else { low };
+        let (at, fault) = match self.byte() {
+            None => (open, UNCLOSED.to_owned()),
+            Some(b'[') => (self.at, NESTED.to_owned()),
+            Some(b',' | b']') if low > high => {
+                let range = format!("the range {low}-{high}");
+                (start, format!("{range} runs backwards, expected the lower number first"))
             }
+            Some(b',' | b']') => return Ok((low, high, width)),
+            Some(_) => {
+                let dash = if is_range { "" } else { "\"-\", " };
+                (self.at, format!("expected {dash}\",\" or \"]\", found {}", self.found()))
+            }
+        };
+        Err(self.error(at, fault))
+    }
+
+    /// Reads a number of the bracket that opens at byte `open`.
+    fn number(&mut self, open: usize) -> Result<u64, HostlistError> {
+        let start = self.at;
+        while self.byte().is_some_and(|byte| byte.is_ascii_digit()) {
+            self.at += 1;
+        }
+        match (&self.text[start..self.at], self.byte()) {
+            ("", None) => Err(self.error(open, UNCLOSED)),
+            ("", Some(b'[')) => Err(self.error(start, NESTED)),
+            ("", Some(_)) => {
+                Err(self.error(start, format!("expected a number, found {}", self.found())))
+            }
+            (digits, _) => digits.parse().map_err(|_| {
+                let fault = format!("the number is too big, expected at most {}", u64::MAX);
+                self.error(start, fault)
+            }),
         }
     }
 
@@ -300,54 +281,28 @@ impl<'a> Scanner<'a> {
         self.text.as_bytes().get(self.at).copied()
     }
 
-    fn error(&self, fault: Fault) -> HostlistError {
-        HostlistError::new(self.text, self.at, fault)
+    fn takes(&mut self, expected: u8) -> bool {
+        let is_next = self.byte() == Some(expected);
+        self.at += usize::from(is_next);
+        is_next
     }
 
-    fn found(&self) -> Found {
-        Found::at(self.text, self.at)
+    /// Returns the error for a fault at byte `at`.
+    fn error(&self, at: usize, fault: impl Into<String>) -> HostlistError {
+        let before = self.text.char_indices().take_while(|&(start, _)| start < at);
+        HostlistError { column: before.count() + 1, fault: fault.into() }
     }
-}
 
-/// Reads the range at byte `start`, in the bracket that opens at byte `open`. Returns it, and the
-/// byte after it: a comma or the closing bracket.
-fn range(text: &str, open: usize, start: usize) -> Result<(Range, usize), HostlistError> {
-    let (low, low_end) = number(text, open, start)?;
-    let (high, end) = match text.as_bytes().get(low_end) {
-        Some(b'-') => number(text, open, low_end + 1)?,
-        _ => (low, low_end),
-    };
-    let error = |at, fault| Err(HostlistError::new(text, at, fault));
-    match text.as_bytes().get(end) {
-        None => error(open, Fault::Unclosed),
-        Some(b'[') => error(end, Fault::Nested),
-        Some(b',' | b']') if low > high => error(start, Fault::Backwards { low, high }),
-        Some(b',' | b']') => Ok((Range { low, high, width: low_end - start, before: 0 }, end)),
-        Some(_) => {
-            let (found, range) = (Found::at(text, end), end > low_end);
-            error(end, Fault::ExpectedNext { found, range })
+    fn too_many(&self, at: usize) -> HostlistError {
+        self.error(at, format!("the list has too many hosts, expected at most {}", u64::MAX))
+    }
+
+    /// Shows the next character, or that the list ends.
+    fn found(&self) -> String {
+        match self.text.get(self.at..).and_then(|rest| rest.chars().next()) {
+            Some('"') => "'\"'".to_owned(),
+            Some(character) => format!("\"{}\"", character.escape_debug()),
+            None => "the end".to_owned(),
         }
     }
-}
-
-/// Reads the digits at byte `start`. Returns their value, and the byte after them.
-fn number(text: &str, open: usize, start: usize) -> Result<(u64, usize), HostlistError> {
-    let mut value: u64 = 0;
-    let mut at = start;
-    while let Some(digit @ b'0'..=b'9') = text.as_bytes().get(at) {
-        value = value
-            .checked_mul(10)
-            .and_then(|value| value.checked_add(u64::from(digit - b'0')))
-            .ok_or_else(|| HostlistError::new(text, start, Fault::TooBig))?;
-        at += 1;
-    }
-    if at > start {
-        return Ok((value, at));
-    }
-    let (at, fault) = match Found::at(text, start) {
-        Found::End => (open, Fault::Unclosed),
-        Found::Character('[') => (start, Fault::Nested),
-        found => (start, Fault::ExpectedNumber(found)),
-    };
-    Err(HostlistError::new(text, at, fault))
 }
