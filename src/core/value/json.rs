@@ -1,8 +1,6 @@
 //! A small, strict reader of JSON, for the variables and files of launchers that hold it.
 
 use std::collections::BTreeMap;
-use std::iter::Peekable;
-use std::str::CharIndices;
 
 use crate::environment;
 
@@ -42,12 +40,12 @@ impl Json {
         if text.len() > MOST_BYTES {
             return Err(JsonError::TooLong);
         }
-        let mut reader = Reader { text, chars: text.char_indices().peekable() };
+        let mut reader = Reader { text, rest: text };
         let value = reader.value(0)?;
         reader.skip_blanks();
-        match reader.chars.next() {
-            None => Ok(value),
-            Some((at, _)) => Err(JsonError::At { what: "more after the value", at }),
+        match reader.rest {
+            "" => Ok(value),
+            _ => Err(reader.unexpected("more after the value")),
         }
     }
 
@@ -85,34 +83,32 @@ impl Json {
     }
 }
 
+/// Reads a text from its start on.
 struct Reader<'a> {
     text: &'a str,
-    chars: Peekable<CharIndices<'a>>,
+    rest: &'a str,
 }
 
 impl Reader<'_> {
     fn value(&mut self, depth: usize) -> Result<Json, JsonError> {
         self.skip_blanks();
-        let &(at, first) = self.chars.peek().ok_or(JsonError::End)?;
-        match first {
+        match self.rest.chars().next().ok_or(JsonError::End)? {
             '"' => self.string().map(Json::Text),
             '[' | '{' if depth == MOST_NESTED => Err(JsonError::TooDeep),
             '[' => self.list(depth + 1),
             '{' => self.object(depth + 1),
             '-' | '0'..='9' => self.number(),
             _ => {
-                let is_next = |word: &&str| self.text[at..].starts_with(*word);
-                let word = ["null", "true", "false"].into_iter().find(is_next);
-                let word = word.ok_or(JsonError::At { what: "no value", at })?;
-                self.chars.by_ref().take(word.len()).for_each(drop);
-                Ok(Json::Word(word))
+                let mut words = ["null", "true", "false"].into_iter();
+                let word = words.find(|word| self.takes(word));
+                word.map(Json::Word).ok_or_else(|| self.unexpected("no value"))
             }
         }
     }
 
     fn list(&mut self, depth: usize) -> Result<Json, JsonError> {
         let mut values = Vec::new();
-        self.members(']', |reader| {
+        self.members("]", |reader| {
             values.push(reader.value(depth)?);
             Ok(())
         })?;
@@ -121,14 +117,15 @@ impl Reader<'_> {
 
     fn object(&mut self, depth: usize) -> Result<Json, JsonError> {
         let mut values = BTreeMap::new();
-        self.members('}', |reader| {
+        self.members("}", |reader| {
             reader.skip_blanks();
-            let &(at, first) = reader.chars.peek().ok_or(JsonError::End)?;
-            if first != '"' {
-                return Err(JsonError::At { what: "no name", at });
+            if !reader.rest.starts_with('"') {
+                return Err(reader.unexpected("no name"));
             }
+            let at = reader.at();
             let name = reader.string()?;
-            if !reader.takes(':') {
+            reader.skip_blanks();
+            if !reader.takes(":") {
                 return Err(reader.unexpected("no colon after a name"));
             }
             // Readers differ in which of two values counts.
@@ -143,35 +140,36 @@ impl Reader<'_> {
     /// Reads the members of a list or an object, with commas between them, and its end.
     fn members(
         &mut self,
-        end: char,
+        end: &str,
         mut read: impl FnMut(&mut Self) -> Result<(), JsonError>,
     ) -> Result<(), JsonError> {
-        self.chars.next();
-        if self.takes(end) {
-            return Ok(());
-        }
+        self.next()?;
+        let mut is_first = true;
         loop {
-            read(self)?;
+            self.skip_blanks();
             if self.takes(end) {
                 return Ok(());
             }
-            if !self.takes(',') {
+            if !is_first && !self.takes(",") {
                 return Err(self.unexpected("no comma after a value"));
             }
+            read(self)?;
+            is_first = false;
         }
     }
 
     fn string(&mut self) -> Result<String, JsonError> {
         let mut text = String::new();
-        self.chars.next();
+        self.next()?;
         loop {
-            match self.chars.next().ok_or(JsonError::End)? {
-                (_, '"') => return Ok(text),
-                (at, '\\') => text.push(self.escaped(at)?),
-                (at, '\0'..='\x1f') => {
+            let at = self.at();
+            match self.next()? {
+                '"' => return Ok(text),
+                '\\' => text.push(self.escaped(at)?),
+                '\0'..='\x1f' => {
                     return Err(JsonError::At { what: "a control character in a string", at });
                 }
-                (_, character) => text.push(character),
+                character => text.push(character),
             }
         }
     }
@@ -179,7 +177,7 @@ impl Reader<'_> {
     /// Reads what follows a backslash.
     fn escaped(&mut self, at: usize) -> Result<char, JsonError> {
         let wrong = JsonError::At { what: "an unknown escape", at };
-        Ok(match self.chars.next().ok_or(JsonError::End)?.1 {
+        Ok(match self.next()? {
             same @ ('"' | '\\' | '/') => same,
             'b' => '\x08',
             'f' => '\x0c',
@@ -188,15 +186,9 @@ impl Reader<'_> {
             't' => '\t',
             'u' => {
                 let first = self.unit().ok_or(wrong)?;
-                let is_pair = (0xd800..0xdc00).contains(&first);
-                let mut units = vec![first];
-                if is_pair {
-                    let escape = [self.chars.next(), self.chars.next()];
-                    let is_escape =
-                        escape.map(|next| next.map(|(_, c)| c)) == [Some('\\'), Some('u')];
-                    units.extend(if is_escape { self.unit() } else { None });
-                }
-                let mut decoded = char::decode_utf16(units);
+                let is_pair = (0xd800..0xdc00).contains(&first) && self.takes("\\u");
+                let second = if is_pair { self.unit() } else { None };
+                let mut decoded = char::decode_utf16([first].into_iter().chain(second));
                 decoded.next().and_then(Result::ok).ok_or(wrong)?
             }
             _ => return Err(wrong),
@@ -206,34 +198,46 @@ impl Reader<'_> {
     /// Reads the four digits of a UTF-16 unit.
     fn unit(&mut self) -> Option<u16> {
         (0..4).try_fold(0, |unit, _| {
-            let digit = self.chars.next()?.1.to_digit(16)?;
+            let digit = self.next().ok()?.to_digit(16)?;
             Some(unit << 4 | digit as u16)
         })
     }
 
     fn number(&mut self) -> Result<Json, JsonError> {
-        let start = self.chars.peek().map_or(self.text.len(), |&(at, _)| at);
-        let part = |c: char| c.is_ascii_alphanumeric() || ['-', '+', '.'].contains(&c);
-        while self.chars.next_if(|&(_, c)| part(c)).is_some() {}
-        let end = self.chars.peek().map_or(self.text.len(), |&(at, _)| at);
-        let number = &self.text[start..end];
-        match is_number(number) {
-            true => Ok(Json::Number(number.to_owned())),
-            false => Err(JsonError::At { what: "not a number", at: start }),
+        let is_end = |c: char| !c.is_ascii_alphanumeric() && !['-', '+', '.'].contains(&c);
+        let (number, rest) = self.rest.split_at(self.rest.find(is_end).unwrap_or(self.rest.len()));
+        if !is_number(number) {
+            return Err(self.unexpected("not a number"));
         }
+        self.rest = rest;
+        Ok(Json::Number(number.to_owned()))
     }
 
-    fn takes(&mut self, expected: char) -> bool {
-        self.skip_blanks();
-        self.chars.next_if(|&(_, c)| c == expected).is_some()
+    fn next(&mut self) -> Result<char, JsonError> {
+        let next = self.rest.chars().next().ok_or(JsonError::End)?;
+        self.rest = &self.rest[next.len_utf8()..];
+        Ok(next)
+    }
+
+    fn takes(&mut self, expected: &str) -> bool {
+        let after = self.rest.strip_prefix(expected);
+        self.rest = after.unwrap_or(self.rest);
+        after.is_some()
     }
 
     fn skip_blanks(&mut self) {
-        while self.chars.next_if(|(_, c)| [' ', '\t', '\n', '\r'].contains(c)).is_some() {}
+        self.rest = self.rest.trim_start_matches([' ', '\t', '\n', '\r']);
     }
 
-    fn unexpected(&mut self, what: &'static str) -> JsonError {
-        self.chars.peek().map_or(JsonError::End, |&(at, _)| JsonError::At { what, at })
+    fn at(&self) -> usize {
+        self.text.len() - self.rest.len()
+    }
+
+    fn unexpected(&self, what: &'static str) -> JsonError {
+        match self.rest {
+            "" => JsonError::End,
+            _ => JsonError::At { what, at: self.at() },
+        }
     }
 }
 
