@@ -1,5 +1,6 @@
 //! A host's name or address, checked before any connection is made.
 
+use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 use std::{fmt, fs};
@@ -22,14 +23,11 @@ use serde::{Serialize, Serializer};
 /// # Ok::<(), HostError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Host(HostKind);
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum HostKind {
-    Address(IpAddr),
-    /// An IPv6 address with a zone: `fe80::1%eth0`.
-    Zoned(Ipv6Addr, String),
-    Name(String),
+pub struct Host {
+    text: Cow<'static, str>,
+    /// The address, if the text is one. An IPv6 address may have a zone in the text:
+    /// `fe80::1%eth0`.
+    address: Option<IpAddr>,
 }
 
 /// Longest host name that DNS can carry, in bytes.
@@ -39,29 +37,27 @@ const LONGEST_LABEL: usize = 63;
 
 impl Host {
     /// This machine, by its IPv4 loopback address.
-    pub const LOOPBACK: Host = Host(HostKind::Address(IpAddr::V4(Ipv4Addr::LOCALHOST)));
+    pub const LOOPBACK: Host =
+        Host { text: Cow::Borrowed("127.0.0.1"), address: Some(IpAddr::V4(Ipv4Addr::LOCALHOST)) };
 
     /// Every interface of this machine, on which rank 0 listens if it does not know its own
     /// address.
     #[doc(hidden)]
-    pub const ANY: Host = Host(HostKind::Address(IpAddr::V4(Ipv4Addr::UNSPECIFIED)));
+    pub const ANY: Host =
+        Host { text: Cow::Borrowed("0.0.0.0"), address: Some(IpAddr::V4(Ipv4Addr::UNSPECIFIED)) };
 
     /// Returns the IP address, or `None` if the host is a name.
     #[must_use]
     pub fn address(&self) -> Option<IpAddr> {
-        match &self.0 {
-            HostKind::Address(address) => Some(*address),
-            HostKind::Zoned(address, _) => Some(IpAddr::V6(*address)),
-            HostKind::Name(_) => None,
-        }
+        self.address
     }
 
     /// Returns whether this is the local machine: a loopback address or the name `localhost`.
     #[must_use]
     pub fn is_loopback(&self) -> bool {
-        match &self.0 {
-            HostKind::Name(name) => name.eq_ignore_ascii_case("localhost"),
-            _ => self.address().is_some_and(|address| address.is_loopback()),
+        match self.address {
+            Some(address) => address.is_loopback(),
+            None => self.text.eq_ignore_ascii_case("localhost"),
         }
     }
 
@@ -123,7 +119,7 @@ fn parse_port(text: &str) -> Result<Port, HostError> {
 
 impl From<IpAddr> for Host {
     fn from(address: IpAddr) -> Host {
-        Host(HostKind::Address(address))
+        Host { text: address.to_string().into(), address: Some(address) }
     }
 }
 
@@ -134,8 +130,8 @@ impl FromStr for Host {
         if text.is_empty() {
             return Err(HostError::Empty);
         }
-        if let Ok(address) = text.parse() {
-            return Ok(Host(HostKind::Address(address)));
+        if let Ok(address) = text.parse::<IpAddr>() {
+            return Ok(Host::from(address));
         }
         if text.contains("://") {
             return Err(HostError::Url);
@@ -154,29 +150,29 @@ impl FromStr for Host {
             return parse_zoned(text);
         }
         check_name(text)?;
-        Ok(Host(HostKind::Name(text.to_owned())))
+        Ok(Host { text: text.to_owned().into(), address: None })
     }
 }
 
 fn parse_zoned(text: &str) -> Result<Host, HostError> {
     let (address, zone) = text.split_once('%').ok_or(HostError::NotIpv6)?;
-    let address = address.parse().map_err(|_| HostError::NotIpv6)?;
-    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
-    if zone.is_empty() || !zone.chars().all(plain) {
+    let address: Ipv6Addr = address.parse().map_err(|_| HostError::NotIpv6)?;
+    if zone.is_empty() || !zone.chars().all(is_plain) {
         return Err(HostError::NotIpv6);
     }
-    Ok(Host(HostKind::Zoned(address, zone.to_owned())))
+    Ok(Host { text: format!("{address}%{zone}").into(), address: Some(address.into()) })
+}
+
+/// DNS host names have no underscores, but container networks and schedulers use them.
+fn is_plain(c: char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-')
 }
 
 fn check_name(name: &str) -> Result<(), HostError> {
-    // DNS host names have no underscores, but container networks and schedulers use them.
-    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
-    if let Some(found) = name.chars().find(|&c| !plain(c)) {
-        return Err(if matches!(found, ',' | '[') {
-            HostError::List
-        } else {
-            HostError::Character(found)
-        });
+    match name.chars().find(|&c| !is_plain(c)) {
+        Some(',' | '[') => return Err(HostError::List),
+        Some(found) => return Err(HostError::Character(found)),
+        None => {}
     }
     if name.len() > LONGEST_NAME {
         return Err(HostError::TooLong);
@@ -202,11 +198,7 @@ fn check_name(name: &str) -> Result<(), HostError> {
 
 impl fmt::Display for Host {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.0 {
-            HostKind::Address(address) => address.fmt(f),
-            HostKind::Zoned(address, zone) => write!(f, "{address}%{zone}"),
-            HostKind::Name(name) => f.write_str(name),
-        }
+        self.text.fmt(f)
     }
 }
 
