@@ -90,7 +90,7 @@ impl Job {
             launcher,
             version: 0,
             number: 0,
-            shape: Shape::Even { nodes: 1, per_node: 1 },
+            shape: vec![(1, 1)],
             cyclic: false,
             rotation: 0,
         }
@@ -286,36 +286,11 @@ pub struct JobBuilder {
     launcher: Launcher,
     version: usize,
     number: u8,
-    shape: Shape,
+    /// How many nodes in a row have how many processes each. The total is checked before memory is
+    /// reserved for it.
+    shape: Vec<(u32, u32)>,
     cyclic: bool,
     rotation: u32,
-}
-
-/// The number of processes on each node. The total is checked before memory is reserved for it.
-#[derive(Clone, Debug)]
-enum Shape {
-    Even { nodes: u32, per_node: u32 },
-    Counts(Vec<u32>),
-}
-
-impl Shape {
-    fn counts(self) -> Result<Vec<u32>, JobError> {
-        let size = match &self {
-            Shape::Even { nodes, per_node } => u64::from(*nodes) * u64::from(*per_node),
-            Shape::Counts(counts) if counts.contains(&0) => 0,
-            Shape::Counts(counts) => counts.iter().map(|&count| u64::from(count)).sum(),
-        };
-        match size {
-            0 => Err(JobError::Empty),
-            size if size > Job::MOST_RANKS.into() => Err(JobError::TooLarge),
-            _ => Ok(match self {
-                Shape::Even { nodes, per_node } => {
-                    iter::repeat_n(per_node, nodes as usize).collect()
-                }
-                Shape::Counts(counts) => counts,
-            }),
-        }
-    }
 }
 
 impl JobBuilder {
@@ -355,26 +330,20 @@ impl JobBuilder {
 
     /// Sets the number of nodes, each with as many processes as the first one has.
     pub fn nodes(mut self, nodes: u32) -> JobBuilder {
-        let per_node = match &self.shape {
-            Shape::Even { per_node, .. } => *per_node,
-            Shape::Counts(counts) => counts.first().copied().unwrap_or(1),
-        };
-        self.shape = Shape::Even { nodes, per_node };
+        let per_node = self.shape.first().map_or(1, |&(_, per_node)| per_node);
+        self.shape = vec![(nodes, per_node)];
         self
     }
 
     /// Sets the number of processes on every node.
     pub fn per_node(mut self, processes: u32) -> JobBuilder {
-        match &mut self.shape {
-            Shape::Even { per_node, .. } => *per_node = processes,
-            Shape::Counts(counts) => counts.fill(processes),
-        }
+        self.shape.iter_mut().for_each(|(_, per_node)| *per_node = processes);
         self
     }
 
     /// Sets the number of processes on each node individually.
     pub fn counts(mut self, counts: impl IntoIterator<Item = u32>) -> JobBuilder {
-        self.shape = Shape::Counts(counts.into_iter().collect());
+        self.shape = counts.into_iter().map(|count| (1, count)).collect();
         self
     }
 
@@ -398,7 +367,15 @@ impl JobBuilder {
     /// [`Job::MOST_RANKS`] ranks, or a shape that its launcher cannot start.
     pub fn build(self) -> Result<Job, JobError> {
         let JobBuilder { launcher, version, number, shape, cyclic, rotation } = self;
-        let counts = shape.counts()?;
+        let sizes = shape.iter().map(|&(nodes, per_node)| u64::from(nodes) * u64::from(per_node));
+        if shape.is_empty() || sizes.clone().any(|size| size == 0) {
+            return Err(JobError::Empty);
+        }
+        if sizes.sum::<u64>() > Job::MOST_RANKS.into() {
+            return Err(JobError::TooLarge);
+        }
+        let counts = shape.iter().flat_map(|&(nodes, each)| iter::repeat_n(each, nodes as usize));
+        let counts: Vec<u32> = counts.collect();
         match launcher.spec().starts {
             Starts::One if counts != [1] => return Err(JobError::OneProcess(launcher)),
             Starts::OnePerNode if counts.iter().any(|&count| count > 1) => {
