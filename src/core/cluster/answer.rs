@@ -122,10 +122,11 @@ impl Answer {
         if self.server != Server::Pmi {
             return Ok(placement);
         }
-        let placement = self.with_master(placement);
-        if self.node_rank.is_none() {
-            return Ok(placement);
-        }
+        self.fill(self.with_master(placement))
+    }
+
+    /// Adds the server's numbers that the placement does not have.
+    pub(super) fn fill(&self, placement: Placement) -> Result<Placement, Error> {
         let local_rank = placement.local_rank.clone().or_else(|| self.says(self.local_rank));
         let local_size = placement.local_size.clone().or_else(|| self.says(self.local_size));
         let node_rank = placement.node_rank.clone().or_else(|| self.says(self.node_rank));

@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::cluster::answer::Answer;
 use crate::environment::Environment;
 use crate::error::{Error, Reason};
 use crate::launcher::Launcher;
@@ -144,6 +145,17 @@ impl Context {
             Error::new(reason, remedy).of(CONTEXT).found(text)
         };
         Context::parse(text).map(Some).ok_or_else(unreadable)
+    }
+
+    /// Returns what the launcher's server has said about the node and the place on it.
+    pub(super) fn answer(&self) -> Option<Answer> {
+        Some(Answer {
+            node_rank: self.node.map(Rank::index),
+            node_count: self.node.map(Rank::size),
+            local_rank: self.local.map(Rank::index),
+            local_size: self.local.map(Rank::size),
+            ..Answer::of(self.server?)
+        })
     }
 
     pub(crate) fn parse(text: &str) -> Option<Context> {

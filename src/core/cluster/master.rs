@@ -4,8 +4,8 @@
 use std::fmt::Display;
 
 use crate::cluster::azure::AzureVars;
-use crate::cluster::context::Server;
-use crate::cluster::overrides::MasterPort;
+use crate::cluster::context::Context;
+use crate::cluster::overrides::{MasterPort, Overrides};
 use crate::cluster::{azure, overrides};
 use crate::environment::Environment;
 use crate::error::{Error, Reason};
@@ -15,7 +15,7 @@ use crate::launcher::placement::Placement;
 use crate::value::host::{Host, meant_with_port};
 use crate::value::job::port_of_this_process;
 use crate::value::port::{Port, PortRange};
-use crate::value::sourced::{Known, Sourced};
+use crate::value::sourced::{Known, Sourced, value_of};
 use crate::value::token::{Munge, Token};
 
 pub(crate) const MASTER_ADDR: &str = "MASTER_ADDR";
@@ -74,17 +74,6 @@ pub(crate) struct DefaultPort {
     pub range: PortRange,
 }
 
-/// What may name rank 0's host besides the launcher and `MASTER_ADDR`.
-pub(crate) struct MasterSources<'a> {
-    pub azure: Option<&'a AzureVars>,
-    pub explicit: Known<Host>,
-    /// Whether mpienv itself set `MASTER_ADDR` for this process, so that it takes precedence over
-    /// Azure's variables.
-    pub is_set_by_mpienv: bool,
-    /// The `MASTER_ADDR` that mpienv has set, and the server that it has asked.
-    pub answered: Option<(&'a str, Server)>,
-}
-
 /// Returns rank 0's host, or `None` if there are several nodes and nothing names it.
 ///
 /// The first of these that is present counts:
@@ -100,18 +89,20 @@ pub(crate) struct MasterSources<'a> {
 pub(crate) fn decide_addr(
     environment: &Environment,
     placement: &Placement,
-    sources: MasterSources<'_>,
+    own: Option<&Context>,
+    azure: Option<&AzureVars>,
+    explicit: Known<Host>,
     findings: &mut Vec<Finding>,
 ) -> Result<Known<Host>, Error> {
-    let MasterSources { azure, explicit, is_set_by_mpienv, answered } = sources;
     if explicit.is_some() {
         return Ok(explicit);
     }
     let inherited = environment.setting::<Host>(MASTER_ADDR)?;
-    if is_set_by_mpienv && let Some(host) = &inherited {
-        let answered = answered.filter(|(answered, _)| *answered == host.value.to_string());
-        let answer = |(_, server): (_, Server)| Sourced::new(host.value.clone(), server.master());
-        return Ok(answered.map(answer).or(inherited));
+    if let (Some(own), Some(host)) = (own, &inherited) {
+        let is_answered = own.master_addr.as_ref() == Some(&host.value.to_string());
+        let server = own.server.filter(|_| is_answered);
+        let answer = server.map(|server| Sourced::new(host.value.clone(), server.master()));
+        return Ok(answer.or(inherited));
     }
     if let Some(host) =
         azure.map(|azure| azure_addr(azure, placement, findings)).transpose()?.flatten()
@@ -220,65 +211,58 @@ pub(crate) fn unknown_finding(error: &Error) -> Finding {
     )
 }
 
-/// The range from which a port is taken, and whether Azure's port numbers take precedence.
-#[derive(Clone, Copy)]
-pub(crate) struct PortRule {
-    pub on_azure: bool,
-    pub range: Option<PortRange>,
-}
-
-impl PortRule {
-    pub(crate) fn range(self) -> PortRange {
-        self.range.unwrap_or_default()
-    }
-}
-
 /// Returns the port on rank 0's host, and the one that it would be by default. Both depend only on
 /// what all ranks share.
+///
+/// By default, the first of these that is present counts: the platform's port, Azure's, one derived
+/// from the job, one derived from the process if it is the only one. Otherwise, all jobs use the
+/// same number.
 pub(crate) fn port(
     environment: &Environment,
     placement: &Placement,
-    rule: PortRule,
-    explicit: Known<MasterPort>,
+    on_azure: bool,
+    overrides: &Overrides,
 ) -> Result<(Sourced<Port>, DefaultPort), Error> {
-    let default = default_port(placement, rule);
-    let port = match explicit {
+    let asked_range = value_of(&overrides.port_range);
+    let range = asked_range.unwrap_or_default();
+    let own = own_port(placement, range);
+    let port = match overrides.master_port.clone() {
         Some(Sourced { value: MasterPort::Fixed(port), source }) => {
             Some(Sourced::new(port, source))
         }
-        Some(Sourced { value: MasterPort::FromJob, .. }) => Some(of_job(placement, rule.range())?),
+        Some(Sourced { value: MasterPort::FromJob, .. }) => Some(own.clone().ok_or_else(|| {
+            Error::new(Reason::NoJobIdentity, "give a number as the port")
+                .by(placement.launcher())
+                .of(overrides::MASTER_PORT)
+        })?),
         None => environment.setting(MASTER_PORT)?,
     };
-    let default_port = DefaultPort {
-        port: default.value,
-        is_derived: placement.master_port.is_none()
-            && !rule.on_azure
-            && own_port(placement, rule.range()).is_some(),
-        is_used: port.is_none() && placement.master_port.is_none(),
-        range: rule.range(),
-    };
+    let platforms = placement.master_port.clone();
+    let is_used = port.is_none() && platforms.is_none();
+    let derived = own.filter(|_| platforms.is_none() && !on_azure);
+    let is_derived = derived.is_some();
+    let default = platforms
+        .or(derived)
+        .unwrap_or_else(|| same_for_all_jobs(placement.is_one_node(), on_azure, asked_range));
+    let default_port = DefaultPort { port: default.value, is_derived, is_used, range };
     Ok((port.unwrap_or(default), default_port))
 }
 
-/// Returns the port of a rank for which no option or variable sets one.
-///
-/// The first of these that is present counts: the platform's port, Azure's, one derived from the
-/// job, one derived from the process if it is the only one. Otherwise, all jobs use the same
-/// number.
-fn default_port(placement: &Placement, rule: PortRule) -> Sourced<Port> {
-    let one_node = placement.is_one_node();
-    if let Some(port) = &placement.master_port {
-        return port.clone();
-    }
+fn same_for_all_jobs(
+    one_node: bool,
+    on_azure: bool,
+    asked_range: Option<PortRange>,
+) -> Sourced<Port> {
     let number = if one_node { Port::ONE_NODE } else { Port::SEVERAL_NODES };
-    if rule.on_azure {
-        let source = if one_node { "Azure's on one node" } else { "Azure's on several nodes" };
-        return Sourced::new(number, source);
-    }
+    let source = match (on_azure, one_node) {
+        (true, true) => "Azure's on one node",
+        (true, false) => "Azure's on several nodes",
+        (false, true) => "default on one node",
+        (false, false) => "default on several nodes",
+    };
     // A job with a port range may not be able to use ports outside of it.
-    let number = rule.range.map_or(number, |range| range.port(number.get().into()));
-    let source = if one_node { "default on one node" } else { "default on several nodes" };
-    own_port(placement, rule.range()).unwrap_or(Sourced::new(number, source))
+    let range = asked_range.filter(|_| !on_azure);
+    Sourced::new(range.map_or(number, |range| range.port(number.get().into())), source)
 }
 
 /// Returns a port derived from this job alone, if all its ranks can derive it.
@@ -291,12 +275,4 @@ fn own_port(placement: &Placement, range: PortRange) -> Known<Port> {
         Some(job) if !is_shared => Some(Sourced::new(job.value.port(range), job.source.clone())),
         _ => is_alone.then(|| Sourced::new(port_of_this_process(range), alone)),
     }
-}
-
-fn of_job(placement: &Placement, range: PortRange) -> Result<Sourced<Port>, Error> {
-    own_port(placement, range).ok_or_else(|| {
-        Error::new(Reason::NoJobIdentity, "give a number as the port")
-            .by(placement.launcher())
-            .of(overrides::MASTER_PORT)
-    })
 }

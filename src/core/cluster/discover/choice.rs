@@ -162,8 +162,10 @@ impl Choice {
         &self,
         environment: &Environment,
         context: Option<&Context>,
-    ) -> Option<Environment> {
-        let outer = context.filter(|_| !self.is_of_context)?;
+    ) -> Environment {
+        let Some(outer) = context.filter(|_| !self.is_of_context) else {
+            return environment.clone();
+        };
         let is_left = |name: &str| !outer.seen.is_changed(environment, name);
         let inherited = self.marker.launcher.spec().nested.may_inherit;
         let of_outer = |name: &str| match name {
@@ -176,7 +178,7 @@ impl Choice {
         let of_its_job =
             unchanged.flat_map(|(identity, others)| others.iter().copied().chain([identity]));
         let left = inherited.iter().copied().filter(|name| of_outer(name)).chain(of_its_job);
-        Some(environment.with(left.map(|name| (name, None))))
+        environment.with(left.map(|name| (name, None)))
     }
 }
 
