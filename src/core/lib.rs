@@ -36,7 +36,6 @@ pub mod cluster {
     pub(crate) mod nccl;
     pub(crate) mod overrides;
     pub(crate) mod own_variables;
-    pub(crate) mod provenance;
     pub(crate) mod threads;
     pub(crate) mod warn;
     pub(crate) mod workers;
@@ -72,11 +71,10 @@ pub mod value {
 }
 
 pub use cluster::discover::ClusterInfoBuilder;
-pub use cluster::info::ClusterInfo;
+pub use cluster::info::{ClusterInfo, Provenance};
 pub use cluster::interface::{Interface, InterfaceError, OwnAddr, OwnInterface};
 pub use cluster::nccl::NcclIfname;
 pub use cluster::overrides::MasterPort;
-pub use cluster::provenance::Provenance;
 pub use environment::{Environment, ReadError};
 pub use error::{Error, ErrorKind, Reason};
 pub use export::{Dialect, Exports, Target, Unrepresentable};

@@ -16,7 +16,7 @@ use crate::error::{Error, Reason};
 use crate::export::{Exports, Placeholders, Set, Target, TargetFile, TemplateError};
 use crate::launcher::{Launcher, VARIABLES, seen};
 use crate::value::rank::Rank;
-use crate::value::sourced::Sourced;
+use crate::value::sourced::Known;
 
 /// Variables of this process that the workers of a node's launcher must not take for their own.
 const OF_THIS_PROCESS: [&str; 6] =
@@ -344,16 +344,14 @@ fn context_of(
     let Meeting { addr, addr_scope, port_scope, token_scope, .. } = &info.meeting;
     let addr = addr.as_ref().ok().filter(|_| *addr_scope == Scope::Job);
     let server = addr.and_then(|addr| Server::of_master(&addr.source));
-    let is_answer = |known: &Sourced<u32>| {
-        launcher == info.launcher() && server.is_some_and(|it| known.source == it.source())
+    let server_of_place = server.filter(|_| launcher == info.launcher());
+    let is_answer = |known: &Known<u32>| {
+        known.as_ref().zip(server_of_place).is_some_and(|(known, it)| known.source == it.source())
     };
-    let node = info.placement.node_rank.as_ref().filter(|node| is_answer(node));
-    let node = node.zip(info.node_count());
-    let node = node.and_then(|(node, count)| Rank::new(node.value, count).ok());
+    let rank = |index: Option<u32>, size: Option<u32>| Rank::new(index?, size?).ok();
+    let node = rank(info.node_rank(), info.node_count());
     // Flux gives the local rank alone.
-    let size = info.placement.local_size.as_ref().filter(|size| is_answer(size));
-    let local = info.local_rank().zip(size);
-    let local = local.and_then(|(rank, size)| Rank::new(rank, size.value).ok());
+    let local = rank(info.local_rank(), info.local_world_size());
     let token = Some(info.token().as_str()).filter(|token| !token.is_empty());
     Context {
         launcher,
@@ -361,8 +359,8 @@ fn context_of(
         master_port: (*port_scope == Scope::Job).then(|| info.master_port().to_string()),
         token: token.filter(|_| *token_scope == Scope::Job).map(str::to_owned),
         server,
-        node,
-        local,
+        node: node.filter(|_| is_answer(&info.placement.node_rank)),
+        local: local.filter(|_| is_answer(&info.placement.local_size)),
         seen,
         said: [&info.earlier.said[..], &options.said].concat(),
         keeps_binding: info.earlier.keeps_binding || options.keeps_binding,

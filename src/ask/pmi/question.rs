@@ -7,8 +7,8 @@ use std::time::Duration;
 use super::link::Link;
 use super::nodes::Nodes;
 use super::{FORM, PmiError, link};
-use mpienv_core::Host;
 use mpienv_core::seam::{Answer, Server};
+use mpienv_core::{Host, Token};
 
 /// Separates a value's words: PMI allows no blanks, and launchers' own values have it too.
 const BETWEEN: char = '#';
@@ -60,7 +60,7 @@ impl Question {
         }
         store.barrier(self)?;
         let (host, secret) = store.read(&key)?;
-        Ok(Answer { host: Some(host), secret, ..answer })
+        Ok(Answer { host: Some(host), secret: secret.map(Token::new), ..answer })
     }
 
     /// Returns what rank 0 stores. The host is empty if the others could not use it: they wait, and

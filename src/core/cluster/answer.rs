@@ -1,7 +1,5 @@
 //! What the launcher's server has said, and what it adds to the launcher's variables.
 
-use std::fmt;
-
 use crate::cluster::context::Server;
 use crate::environment::Environment;
 use crate::error::{Error, Reason};
@@ -9,6 +7,7 @@ use crate::launcher::Launcher;
 use crate::launcher::placement::Placement;
 use crate::value::host::Host;
 use crate::value::sourced::{Given, Sourced, by};
+use crate::value::token::Token;
 
 /// The job's name in PMIx.
 pub const PMIX_NAMESPACE: &str = "PMIX_NAMESPACE";
@@ -16,7 +15,7 @@ pub const PMIX_NAMESPACE: &str = "PMIX_NAMESPACE";
 pub const PMIX_RANK: &str = "PMIX_RANK";
 
 /// What the launcher's server has said about this process and its job.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     /// Which server has answered.
     pub server: Server,
@@ -27,7 +26,7 @@ pub struct Answer {
     /// Rank 0's host. `None` if all ranks are on one node.
     pub host: Option<Host>,
     /// Random text that only the ranks of this job know.
-    pub secret: Option<String>,
+    pub secret: Option<Token>,
     /// The number of this process's node, from 0, in the order in which ranks first use the nodes.
     pub node_rank: Option<u32>,
     /// The number of nodes that hold ranks.
@@ -38,16 +37,6 @@ pub struct Answer {
     pub local_size: Option<u32>,
     /// The hosts of all nodes, in the order of their numbers.
     pub hosts: Option<Vec<String>>,
-}
-
-/// Does not print the secret, because debug output goes to logs.
-impl fmt::Debug for Answer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Answer { server, rank, host, node_rank, .. } = self;
-        let mut shown = f.debug_struct("Answer");
-        shown.field("server", server).field("rank", rank).field("host", host);
-        shown.field("node_rank", node_rank).finish_non_exhaustive()
-    }
 }
 
 impl Answer {

@@ -62,11 +62,8 @@ pub(crate) fn refuse_subtask(environment: &Environment, by_itself: &str) -> Resu
 impl AzureVars {
     /// Reads Azure's variables. Returns `None` if none of them is set.
     pub(crate) fn find(environment: &Environment) -> Result<Option<AzureVars>, Error> {
-        // Most processes do not run on Azure.
-        if !VARIABLES.iter().any(|name| environment.is_set(name)) {
-            return Ok(None);
-        }
-        AzureVars::read(environment).map(Some).map_err(Error::reading_setting)
+        let vars = AzureVars::read(environment).map_err(Error::reading_setting)?;
+        Ok((vars != AzureVars::default()).then_some(vars))
     }
 
     /// Returns the master on one node: 127.0.0.1 if Azure names none.

@@ -61,7 +61,7 @@ impl Server {
 const FORM: &str = "1";
 
 /// The word of a program that keeps the launcher's binding to cores.
-const KEPT: &str = "binding=kept";
+const KEPT: &str = "kept";
 
 /// Variables as they were at one moment: name -> hash of the value. Unset variables are absent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -191,7 +191,7 @@ impl Context {
                 Some(("said", codes)) => {
                     context.said = codes.split(',').map(str::to_owned).collect()
                 }
-                _ if word == KEPT => context.keeps_binding = true,
+                Some(("binding", KEPT)) => context.keeps_binding = true,
                 _ => {
                     let (name, hash) = word.split_once(':')?;
                     context.seen.0.insert(name.to_owned(), u64::from_str_radix(hash, 16).ok()?);
@@ -203,21 +203,17 @@ impl Context {
 
     pub(crate) fn to_text(&self) -> String {
         let mut text = format!("{FORM} {}", self.launcher);
-        for (name, value) in [("addr", &self.master_addr), ("port", &self.master_port)] {
-            text += &value.as_ref().map(|value| format!(" {name}={value}")).unwrap_or_default();
-        }
-        if let Some(server) = self.server {
-            text += &format!(" from={}", server.word());
-        }
-        for (name, rank) in [("node", self.node), ("local", self.local)] {
-            let Some(rank) = rank else { continue };
-            text += &format!(" {name}={}/{}", rank.index(), rank.size());
-        }
-        if !self.said.is_empty() {
-            text += &format!(" said={}", self.said.join(","));
-        }
-        if self.keeps_binding {
-            text += &format!(" {KEPT}");
+        let numbers = |rank: Rank| format!("{}/{}", rank.index(), rank.size());
+        for (name, value) in [
+            ("addr", self.master_addr.clone()),
+            ("port", self.master_port.clone()),
+            ("from", self.server.map(|server| server.word().to_owned())),
+            ("node", self.node.map(numbers)),
+            ("local", self.local.map(numbers)),
+            ("said", Some(self.said.join(",")).filter(|said| !said.is_empty())),
+            ("binding", self.keeps_binding.then(|| KEPT.to_owned())),
+        ] {
+            text += &value.map(|value| format!(" {name}={value}")).unwrap_or_default();
         }
         for (name, hash) in &self.seen.0 {
             text += &format!(" {name}:{hash:08x}");

@@ -15,6 +15,7 @@ use crate::value::host::Host;
 use crate::value::port::{Port, PortError, PortRange};
 use crate::value::rank::Rank;
 use crate::value::sourced::{Sourced, by};
+use crate::value::token::Token;
 
 /// Selects a launcher: `open-mpi`, `user`, ...
 pub(crate) const LAUNCHER: &str = "MPIENV_LAUNCHER";
@@ -143,8 +144,8 @@ impl Overrides {
     }
 
     /// Returns the job's secret, if the launcher has passed it on.
-    pub(crate) fn secret(&self) -> Option<&str> {
-        self.answer.as_ref()?.secret.as_deref()
+    pub(crate) fn secret(&self) -> Option<&Token> {
+        self.answer.as_ref()?.secret.as_ref()
     }
 
     /// Returns the launcher whose variables show the same place to processes that inherit the

@@ -104,22 +104,6 @@ impl ClusterInfo {
         found.into_iter().map(|finding| self.placed(finding)).collect()
     }
 
-    /// Adds the rank and its host to a finding, except for rank 0.
-    fn placed(&self, mut finding: Finding) -> Finding {
-        if !self.rank().is_first() {
-            let host = host_name().map(|host| format!(" on {host}")).unwrap_or_default();
-            finding.what = format!("rank {}{host}: {}", self.rank(), finding.what);
-        }
-        finding
-    }
-}
-
-/// Returns whether a user wants no warnings.
-pub fn is_silenced(environment: &Environment) -> bool {
-    environment.get(overrides::QUIET).is_some_and(|value| !["", "0"].iter().any(|no| value == *no))
-}
-
-impl ClusterInfo {
     /// Returns this place if a launcher gave it, and otherwise an error.
     ///
     /// [`ClusterInfo::from_env`] takes a process without a launcher for rank 0 of 1, so that a
@@ -156,7 +140,7 @@ impl ClusterInfo {
             return Ok(self);
         }
         let by_itself = format!("set {}=alone for a process by itself", overrides::LAUNCHER);
-        let is_sign = |finding: &&_| unplaced::is_sign(finding);
+        let is_sign = |finding: &&Finding| unplaced::CODES.contains(&finding.code);
         let (what, start) = match self.findings.iter().find(is_sign) {
             Some(finding) => (finding.what.clone(), finding.remedy.clone()),
             None => (
@@ -172,4 +156,18 @@ impl ClusterInfo {
         };
         Err(Error::new(Reason::NoLauncher(what), remedy))
     }
+
+    /// Adds the rank and its host to a finding, except for rank 0.
+    fn placed(&self, mut finding: Finding) -> Finding {
+        if !self.rank().is_first() {
+            let host = host_name().map(|host| format!(" on {host}")).unwrap_or_default();
+            finding.what = format!("rank {}{host}: {}", self.rank(), finding.what);
+        }
+        finding
+    }
+}
+
+/// Returns whether a user wants no warnings.
+pub fn is_silenced(environment: &Environment) -> bool {
+    environment.get(overrides::QUIET).is_some_and(|value| !["", "0"].iter().any(|no| value == *no))
 }

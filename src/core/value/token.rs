@@ -28,7 +28,8 @@ pub struct Token {
 }
 
 impl Token {
-    pub(crate) fn new(text: impl Into<String>) -> Token {
+    #[doc(hidden)]
+    pub fn new(text: impl Into<String>) -> Token {
         Token { text: text.into(), file: None }
     }
 

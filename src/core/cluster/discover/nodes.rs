@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
-use super::choice::Choice;
 use crate::cluster::overrides::ASKED;
 use crate::environment::Environment;
 use crate::error::{Error, Reason};
 use crate::launcher::placement::{LaunchStyle, Placement};
-use crate::launcher::{Launcher, Marker, Starts, kubernetes};
+use crate::launcher::{Launcher, Starts, kubernetes};
 use crate::value::host::Host;
 use crate::value::rank::Rank;
 use crate::value::sourced::{Known, Sourced, by, value_of};
@@ -137,11 +136,6 @@ fn other_node(node: Rank, variable: &str, found: u32) -> Error {
     let remedy =
         format!("ask for the number that the platform gives this node, or unset {variable}");
     Error::new(Reason::Malformed(reason), remedy).of(variable.to_owned()).found(found.to_string())
-}
-
-/// Returns the choice for a place that does not come from a launcher's variables.
-pub(super) fn choice() -> Choice {
-    Choice::new(Marker { launcher: Launcher::User, variable: "" }, ASKED)
 }
 
 /// Returns the same process as the only one on its node. Its rank and world size then count nodes.

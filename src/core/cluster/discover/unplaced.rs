@@ -34,11 +34,6 @@ pub(crate) const CODES: &[&str] = &[
     "variables-lost",
 ];
 
-/// Returns whether a finding is a sign of a job in which this process does not know its place.
-pub(crate) fn is_sign(finding: &Finding) -> bool {
-    CODES.contains(&finding.code)
-}
-
 /// Fails if this process is one of several and does not know which.
 pub(super) fn refuse(environment: &Environment) -> Result<(), Error> {
     let by_itself = by_itself();
