@@ -395,18 +395,17 @@ impl JobBuilder {
 }
 
 fn places(counts: &[u32], cyclic: bool, rotation: u32) -> Vec<Place> {
-    let nodes = || (0u32..).zip(counts);
-    let place = |(node, &count): (u32, &u32), index: u32| Place {
+    let of_node = |(node, &count): (u32, &u32)| (0..count).map(move |index| (index, node, count));
+    let mut indexes: Vec<_> = (0..).zip(counts).flat_map(of_node).collect();
+    if cyclic {
+        // The sort is stable: the nodes stay in order.
+        indexes.sort_by_key(|&(index, ..)| index);
+    }
+    let place = |(index, node, count): (u32, u32, u32)| Place {
         node,
         local_rank: index.wrapping_add(rotation % count) % count,
     };
-    if !cyclic {
-        return nodes().flat_map(|on| (0..*on.1).map(move |index| place(on, index))).collect();
-    }
-    let rounds = counts.iter().copied().max().unwrap_or_default();
-    let round =
-        |index: u32| nodes().filter(move |on| index < *on.1).map(move |on| place(on, index));
-    (0..rounds).flat_map(round).collect()
+    indexes.into_iter().map(place).collect()
 }
 
 #[cfg(test)]

@@ -104,9 +104,15 @@ pub(crate) fn decide_addr(
         let answer = server.map(|server| Sourced::new(host.value.clone(), server.master()));
         return Ok(answer.or(inherited));
     }
-    if let Some(host) =
-        azure.map(|azure| azure_addr(azure, placement, findings)).transpose()?.flatten()
-    {
+    let named = match azure {
+        Some(azure) if placement.is_one_node() => Some(azure.master_on_one_node()?),
+        Some(azure) => {
+            findings.extend(azure.disagreement());
+            azure.master_on_several_nodes()?
+        }
+        None => None,
+    };
+    if let Some(host) = named {
         if let Some(inherited) = inherited.filter(|inherited| inherited.value != host.value) {
             findings.push(replaced(&inherited.value, &host));
         }
@@ -124,19 +130,6 @@ pub(crate) fn loopback_or_launchers(placement: &Placement) -> Known<Host> {
         return Some(Sourced::new(Host::LOOPBACK, "all ranks are on this node"));
     }
     placement.master_addr.clone()
-}
-
-fn azure_addr(
-    azure: &AzureVars,
-    placement: &Placement,
-    findings: &mut Vec<Finding>,
-) -> Result<Known<Host>, Error> {
-    if placement.is_one_node() {
-        return azure.master_on_one_node().map(Some);
-    }
-    let host = azure.master_on_several_nodes()?;
-    findings.extend(azure.disagreement());
-    Ok(host)
 }
 
 fn replaced(inherited: &Host, host: &Sourced<Host>) -> Finding {
@@ -174,31 +167,18 @@ pub(crate) fn unbracketed(environment: &Environment, host: &Sourced<Host>) -> Op
 
 /// Returns the error for a job on several nodes whose rank 0 is unknown.
 pub(crate) fn unknown(environment: &Environment, placement: &Placement) -> Error {
-    let launcher = placement.launcher();
-    let command = launcher.spec().advice.give_master;
-    let reason = Reason::MasterUnknown {
-        world_size: placement.size.value,
-        why: empty(environment, placement)
-            .or_else(|| placement.master_unknown.clone())
-            .or_else(|| of_nodes(placement)),
-    };
-    let remedy = format!("give rank 0's host to all ranks: {command}");
-    Error::new(reason, remedy).by(launcher).of(MASTER_ADDR)
-}
-
-/// Returns what to say of a job with one process on each node: `launch` starts several ranks there.
-fn of_nodes(placement: &Placement) -> Option<String> {
-    let nodes = placement.node_count.as_ref()?.value;
-    (nodes == placement.size.value)
-        .then(|| format!("the job has {nodes} nodes, and no variable names rank 0's host"))
-}
-
-/// Returns what to say of a job whose users have named the host, but with an empty value.
-fn empty(environment: &Environment, placement: &Placement) -> Option<String> {
+    let (launcher, world_size) = (placement.launcher(), placement.size.value);
     let names = [MASTER_ADDR, overrides::MASTER_ADDR];
-    let name = names.iter().find(|name| environment.get(name).is_some())?;
-    let ranks = placement.size.value;
-    Some(format!("{name} is set but empty, and the {ranks} ranks may be on several nodes"))
+    let empty = names.iter().find(|name| environment.get(name).is_some()).map(|name| {
+        format!("{name} is set but empty, and the {world_size} ranks may be on several nodes")
+    });
+    // With one process on each node, `launch` starts several ranks there.
+    let nodes = value_of(&placement.node_count).filter(|&nodes| nodes == world_size);
+    let of_nodes =
+        |nodes| format!("the job has {nodes} nodes, and no variable names rank 0's host");
+    let why = empty.or_else(|| placement.master_unknown.clone()).or(nodes.map(of_nodes));
+    let remedy = format!("give rank 0's host to all ranks: {}", launcher.spec().advice.give_master);
+    Error::new(Reason::MasterUnknown { world_size, why }, remedy).by(launcher).of(MASTER_ADDR)
 }
 
 /// Returns the same error as a finding, for commands that only inspect.

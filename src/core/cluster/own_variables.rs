@@ -68,26 +68,25 @@ pub(crate) fn misspelled(environment: &Environment) -> impl Iterator<Item = Find
         |name: &str| name.starts_with("MPIENV_SERVICE_") || name.starts_with("MPIENV_PORT");
     let names = environment.names().filter(|name| name.starts_with(PREFIX) && !is_known(name));
     names.filter(move |name| !(is_service && is_of_service(name))).map(|name| {
-        let meant = own().min_by_key(|own| (mistakes(own, name), Reverse(own.len())));
+        let names = own().map(|(own, _)| own);
+        let meant = names.min_by_key(|own| (mistakes(own, name), Reverse(own.len())));
         unknown_variable(name, meant.filter(|meant| mistakes(meant, name) <= MOST_MISTAKES))
     })
 }
 
 fn is_known(name: &str) -> bool {
     let is_mark = |mark: &str| mark.bytes().all(|byte| byte.is_ascii_digit() || byte == b'_');
-    own().any(|own| own == name)
+    own().any(|(own, _)| own == name)
         || INTERNAL.split(' ').any(|internal| internal == name)
         || name.strip_prefix(MARK).is_some_and(is_mark)
 }
 
-fn own() -> impl Iterator<Item = &'static str> {
-    names(|_| true)
-}
-
-/// Returns the names in the table whose meaning is wanted.
-fn names(is_wanted: impl Fn(&str) -> bool) -> impl Iterator<Item = &'static str> {
-    let rows = OWN_VARIABLES.iter().filter(move |(_, meaning)| is_wanted(meaning));
-    rows.flat_map(|(names, _)| names.split(", ")).filter(|name| name.starts_with(PREFIX))
+/// Returns the names in the table that begin with mpienv's prefix, and their meanings.
+fn own() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let rows = OWN_VARIABLES.iter();
+    let names =
+        rows.flat_map(|&(names, meaning)| names.split(", ").map(move |name| (name, meaning)));
+    names.filter(|(name, _)| name.starts_with(PREFIX))
 }
 
 fn unknown_variable(name: &str, meant: Option<&str>) -> Finding {
@@ -96,8 +95,8 @@ fn unknown_variable(name: &str, meant: Option<&str>) -> Finding {
             (format!("; did you mean {meant}?"), format!("rename it to {meant}, or unset it"))
         }
         None => {
-            let all: Vec<_> = names(|meaning| !meaning.starts_with("Set by ")).collect();
-            let all = all.join(", ");
+            let read = own().filter(|(_, meaning)| !meaning.starts_with("Set by "));
+            let all = read.map(|(name, _)| name).collect::<Vec<_>>().join(", ");
             let remedy = format!(
                 "unset it; mpienv reads {all}; if it is not for mpienv, begin its name with something else"
             );

@@ -42,7 +42,7 @@ pub(super) fn finding(environment: &Environment, by_itself: &str) -> Option<Find
             return None;
         }
         let who = || format!("{} (process {})", parent.name, parent.id);
-        let starts_several = match starter(&parent) {
+        let starts_several = match specs().find_map(|spec| parent.runs(spec.nested.starters)) {
             Some(slurm::STARTER) => Some(slurm::starts_tasks(&parent.words())),
             Some(_) => Some(
                 !starts_one(&parent.words()) && !parents.peek().is_some_and(mpiexec_starts_one),
@@ -62,11 +62,6 @@ pub(super) fn finding(environment: &Environment, by_itself: &str) -> Option<Find
         }
     }
     None
-}
-
-/// Returns the program of a launcher that the process runs.
-fn starter(parent: &Process) -> Option<&'static str> {
-    specs().find_map(|spec| parent.runs(spec.nested.starters))
 }
 
 /// Returns whether the process is one that starts several workers.
