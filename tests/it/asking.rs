@@ -51,7 +51,7 @@ fn all_ranks_that_ask_learn_rank_0s_host_their_nodes_and_one_secret_as_often_as_
                 assert_eq!(node, is_known.then_some((rank / 2, 2)), "{mapping:?}");
             }
             let secret = answers[0].secret.clone().unwrap();
-            assert!(secret.len() == 64 && secrets.insert(secret));
+            assert!(secret.as_bytes().len() == 64 && secrets.insert(secret.as_bytes().to_vec()));
         }
     }
     for answer in asked(&Server::new(4, Some("(vector,(0,2,2))")).like_flux(), 4) {

@@ -9,6 +9,7 @@ mod nodes;
 mod parents;
 pub(crate) mod unplaced;
 
+use std::cell::LazyCell;
 use std::mem;
 
 use self::choice::{Choice, choose};
@@ -40,12 +41,21 @@ impl ClusterInfoBuilder {
         complete(&mut place)?;
         let mut findings = lint(&mut place);
         let meeting = decide_meeting(&mut place, &overrides, &mut findings)?;
-        let surroundings = Surroundings::read(&place, overrides)?;
+        let Place { environment, placement, azure, .. } = &place;
+        let surroundings = Surroundings {
+            nccl: nccl::ifname(environment, azure.is_some(), overrides.nccl_ifname)?,
+            device_index: device::index(whole, value_of(&placement.local_rank)),
+            restart_count: restart_count(whole, placement.launcher())?,
+            platform: platform(whole, placement),
+            asked_interface: overrides.interface,
+            interface: None,
+            own_addr: None,
+        };
         let carried = Carried {
             overrides: self.overrides.exported(),
             to_unset: lints::to_unset(&place, &surroundings.nccl.ifname),
             // A process that reads the exports must get the overridden place again.
-            context: self.overrides.reader(place.placement.launcher()),
+            context: self.overrides.reader(placement.launcher()),
         };
         let earlier = Earlier {
             keeps_binding: place.own.as_ref().is_some_and(|own| own.keeps_binding),
@@ -160,28 +170,22 @@ struct Place<'a> {
 /// Adds what follows from the place, and rejects what cannot be.
 fn complete(place: &mut Place<'_>) -> Result<(), Error> {
     let placement = &mut place.placement;
-    fill_one_host(placement, place.whole);
-    let is_open = placement.job.is_none() && placement.size.value > 1 && placement.is_one_node();
-    // The process that started all ranks identifies the job if no variable does.
-    if is_open && let Some(starter) = Starter::of(placement.launcher(), place.whole) {
-        placement.job = Some(starter.job());
-    }
-    nodes::complete(placement, place.azure.is_some())
-}
-
-/// Adds the local rank and size of a launcher that starts all ranks on its own host without saying
-/// so.
-fn fill_one_host(placement: &mut Placement, environment: &Environment) {
-    if placement.local_rank.is_none()
-        && placement.local_size.is_none()
-        && let Some(starter) = Starter::of(placement.launcher(), environment)
-        && starter.program == ON_ONE_HOST
-    {
+    let launcher = placement.launcher();
+    let starter = LazyCell::new(|| Starter::of(launcher, place.whole));
+    let has_local = placement.local_rank.is_some() || placement.local_size.is_some();
+    // Such a launcher starts all ranks on its own host without saying so.
+    if !has_local && starter.as_ref().is_some_and(|starter| starter.program == ON_ONE_HOST) {
         let known =
             |number| by(format!("{ON_ONE_HOST} starts all ranks on its host"), Some(number));
         placement.local_rank = known(placement.rank.value);
         placement.local_size = known(placement.size.value);
     }
+    let is_open = placement.job.is_none() && placement.size.value > 1 && placement.is_one_node();
+    // The process that started all ranks identifies the job if no variable does.
+    if is_open && let Some(starter) = &*starter {
+        placement.job = Some(starter.job());
+    }
+    nodes::complete(placement, place.azure.is_some())
 }
 
 /// Returns what is suspicious about the place.
@@ -265,21 +269,6 @@ pub(crate) struct Surroundings {
     pub interface: Option<OwnInterface>,
     /// This host's own address, or why it has none, once it was asked for.
     pub own_addr: Option<Result<OwnAddr, Error>>,
-}
-
-impl Surroundings {
-    fn read(place: &Place<'_>, overrides: Overrides) -> Result<Surroundings, Error> {
-        let Place { whole, environment, placement, azure, .. } = place;
-        Ok(Surroundings {
-            nccl: nccl::ifname(environment, azure.is_some(), overrides.nccl_ifname)?,
-            device_index: device::index(whole, value_of(&placement.local_rank)),
-            restart_count: restart_count(whole, placement.launcher())?,
-            platform: platform(whole, placement),
-            asked_interface: overrides.interface,
-            interface: None,
-            own_addr: None,
-        })
-    }
 }
 
 /// Returns the platform that started a process on this node: the launcher itself, or a platform

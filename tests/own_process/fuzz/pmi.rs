@@ -48,7 +48,7 @@ fn any_answer_of_a_launcher_gives_a_host_or_an_error() {
                     prop_assert_eq!(rank.is_some(), count.is_some());
                     prop_assert!(rank.is_none() || rank < count && count <= Some(2));
                 }
-                prop_assert!(answer.secret.is_none_or(|secret| secret.len() == 64));
+                prop_assert!(answer.secret.is_none_or(|secret| secret.as_bytes().len() == 64));
             }
             Err(error) => {
                 let text = error.to_string();

@@ -1,7 +1,7 @@
 //! How the ranks recognize each other: the job's token, a file that holds it, and MUNGE.
 
 use std::fs;
-use std::fs::{File, Metadata};
+use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::MetadataExt as _;
 
@@ -104,7 +104,8 @@ fn read_token(path: &str) -> Result<Token, Error> {
     let file = File::open(path).map_err(unreadable)?;
     // Checks the file that is open, because the path may name another file by now.
     let metadata = file.metadata().map_err(unreadable)?;
-    if let Some((owner, own)) = other_owner(&metadata) {
+    let owner = metadata.uid();
+    if let Some(own) = user().filter(|&own| owner != own && owner != 0) {
         let reason = format!(
             "user {owner}, who owns the file, knows and can change the secret, and this process runs as user {own}"
         );
@@ -134,13 +135,6 @@ fn read_token(path: &str) -> Result<Token, Error> {
 /// stay as it is.
 const NEW_SECRET: &str = "write a new secret with `(umask 077 && openssl rand -hex 32 > ~/.mpienv-secret)`, copy \
                           this file to every host, and name it in MPIENV_TOKEN_FILE";
-
-/// Returns the file's owner and the user of this process, if the owner is neither this user nor
-/// root.
-fn other_owner(metadata: &Metadata) -> Option<(u32, u32)> {
-    let (owner, own) = (metadata.uid(), user()?);
-    (owner != own && owner != 0).then_some((owner, own))
-}
 
 /// Returns the effective user of this process. `None` without Linux's /proc.
 fn user() -> Option<u32> {

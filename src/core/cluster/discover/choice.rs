@@ -131,7 +131,11 @@ fn changed(environment: &Environment, context: &Context) -> Vec<Marker> {
     let changes: Vec<_> = markers(environment).filter_map(change).collect();
     // A launcher that also sets another launcher's variables is recognized by its own.
     let Some(surest) = changes.iter().map(|(change, _)| *change).min() else {
-        let is_new = has_other_master(environment, context);
+        // A worker's master may differ from the one it was given: a script's ranks may have the
+        // same numbers.
+        let mut masters = [master::MASTER_ADDR, master::MASTER_PORT].into_iter();
+        let is_new = context.launcher == Launcher::User
+            && masters.any(|name| context.seen.is_changed(environment, name));
         return find(environment, context.launcher).into_iter().filter(|_| is_new).collect();
     };
     // If only shared variables changed, a launcher that always sets a new value of its own did not
@@ -140,14 +144,6 @@ fn changed(environment: &Environment, context: &Context) -> Vec<Marker> {
         |marker: &Marker| surest == Change::Own || !marker.launcher.spec().nested.is_always_seen;
     let likeliest = changes.into_iter().filter(|(change, _)| *change == surest);
     likeliest.map(|(_, marker)| marker).filter(can_be).collect()
-}
-
-/// Returns whether a worker's master differs from the one it was given. A script's ranks may have
-/// the same numbers.
-fn has_other_master(environment: &Environment, context: &Context) -> bool {
-    let variables = [master::MASTER_ADDR, master::MASTER_PORT];
-    context.launcher == Launcher::User
-        && variables.iter().any(|name| context.seen.is_changed(environment, name))
 }
 
 impl Choice {
