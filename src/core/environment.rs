@@ -6,6 +6,8 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use serde::de::DeserializeOwned;
+
 /// Sets the job's token, instead of one derived from the job's identity. It may be a secret.
 pub(crate) const TOKEN: &str = "MPIENV_TOKEN";
 /// What errors and debug output show instead of a secret.
@@ -143,22 +145,19 @@ impl Environment {
         self.get(name).is_some_and(|value| !value.as_encoded_bytes().trim_ascii().is_empty())
     }
 
-    /// Reads the variable of a field. `None` if it must be set, and is not.
-    ///
-    /// ASCII whitespace around a value is removed. A value that contains only whitespace counts as
-    /// unset. Numbers consist of decimal digits only.
-    pub(crate) fn field<T: Field>(&self, name: &str) -> Result<Option<T>, ReadError> {
-        let Some(value) = self.get_str(name)? else { return Ok(T::UNSET) };
-        // No launcher writes `+1`, which readers of numbers in texts accept.
-        let digits = value.strip_prefix('+').unwrap_or_default();
-        let is_signed = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
-        let field = if is_signed { None } else { T::parse(value) };
-        let invalid = || ReadError::Invalid {
-            name: name.to_owned(),
-            value: value.to_owned(),
-            reason: if is_signed { "a plus sign" } else { "not a whole number" }.to_owned(),
-        };
-        field.map(Some).ok_or_else(invalid)
+    /// Returns those of the variables that are set.
+    fn pairs(&self, variables: &'static [Variable]) -> Result<Vec<Pair<'_>>, ReadError> {
+        let mut pairs = Vec::with_capacity(variables.len());
+        for variable in variables {
+            let Some(value) = self.get_str(variable.name)? else { continue };
+            // envy takes `+1` for a number; no launcher writes one.
+            let digits = value.strip_prefix('+').unwrap_or_default();
+            if !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit()) {
+                return Err(variable.invalid(value, "a plus sign".to_owned()));
+            }
+            pairs.push((variable, value));
+        }
+        Ok(pairs)
     }
 }
 
@@ -166,6 +165,43 @@ impl Environment {
 /// too.
 pub fn digits<T: FromStr>(text: &str) -> Option<T> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
+}
+
+/// A variable and its value.
+type Pair<'a> = (&'static Variable, &'a str);
+
+/// The names and values of the fields, as envy takes them.
+fn fields(pairs: &[Pair]) -> Vec<(String, String)> {
+    let fields =
+        pairs.iter().map(|(variable, value)| (variable.field.to_owned(), (*value).to_owned()));
+    fields.collect()
+}
+
+/// Returns the error that names the variable. `parse` returns envy's error for some of the
+/// variables.
+fn explain(
+    error: envy::Error,
+    variables: &'static [Variable],
+    pairs: &[Pair],
+    parse: &dyn Fn(&[Pair]) -> Option<envy::Error>,
+) -> ReadError {
+    match error {
+        envy::Error::MissingValue(field) => {
+            let name =
+                variables.iter().find(|variable| variable.field == field).map_or(field, |v| v.name);
+            ReadError::Missing { name: name.to_owned() }
+        }
+        envy::Error::Custom(text) => {
+            // Each variable is read alone, because envy's error does not say which one it rejects.
+            for &(variable, value) in pairs {
+                if let Some(envy::Error::Custom(text)) = parse(&[(variable, value)]) {
+                    let reason = text.split(" while parsing value ").next().unwrap_or_default();
+                    return variable.invalid(value, reason.to_owned());
+                }
+            }
+            ReadError::Other(text)
+        }
+    }
 }
 
 /// An environment variable, its meaning, and the page that documents it.
@@ -182,44 +218,26 @@ pub struct Variable {
     pub page: &'static str,
 }
 
+impl Variable {
+    fn invalid(&self, value: &str, reason: String) -> ReadError {
+        ReadError::Invalid { name: self.name.to_owned(), value: value.to_owned(), reason }
+    }
+}
+
 /// A struct of variables.
-pub(crate) trait Variables: Sized {
+pub(crate) trait Variables: DeserializeOwned {
     /// The variable of each field.
     const VARIABLES: &'static [Variable];
 
     /// Reads these variables, and no others.
-    fn read(environment: &Environment) -> Result<Self, ReadError>;
-}
-
-/// The value of a variable.
-pub(crate) trait Field: Sized {
-    /// The value of a variable that is not set, if it need not be.
-    const UNSET: Option<Self>;
-
-    fn parse(text: &str) -> Option<Self>;
-}
-
-impl Field for u32 {
-    const UNSET: Option<u32> = None;
-
-    fn parse(text: &str) -> Option<u32> {
-        digits(text)
-    }
-}
-
-impl Field for String {
-    const UNSET: Option<String> = None;
-
-    fn parse(text: &str) -> Option<String> {
-        Some(text.to_owned())
-    }
-}
-
-impl<T: Field> Field for Option<T> {
-    const UNSET: Option<Option<T>> = Some(None);
-
-    fn parse(text: &str) -> Option<Option<T>> {
-        T::parse(text).map(Some)
+    ///
+    /// ASCII whitespace around a value is removed. A value that contains only whitespace counts as
+    /// unset. Numbers consist of decimal digits only.
+    fn read(environment: &Environment) -> Result<Self, ReadError> {
+        let pairs = environment.pairs(Self::VARIABLES)?;
+        let parse = |pairs: &[Pair]| envy::from_iter::<_, Self>(fields(pairs));
+        parse(&pairs)
+            .map_err(|error| explain(error, Self::VARIABLES, &pairs, &|pairs| parse(pairs).err()))
     }
 }
 
@@ -234,7 +252,7 @@ macro_rules! variables {
         $($(pub(crate) const $constant: &str = $name;)+)+
 
         $(#[$attribute])*
-        #[derive(Clone, Debug, PartialEq, Eq)]
+        #[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize)]
         #[non_exhaustive]
         pub struct $vars {
             $($(
@@ -252,15 +270,6 @@ macro_rules! variables {
                     page: $page,
                 },
             )+)+];
-
-            fn read(
-                environment: &$crate::environment::Environment,
-            ) -> Result<$vars, $crate::environment::ReadError> {
-                // A wrong value is reported before a missing one.
-                $($(let $field = environment.field($constant)?;)+)+
-                let missing = |name: &str| $crate::environment::ReadError::Missing { name: name.to_owned() };
-                Ok($vars { $($($field: $field.ok_or_else(|| missing($constant))?,)+)+ })
-            }
         }
     };
 }
