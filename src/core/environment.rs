@@ -1,6 +1,5 @@
 //! A snapshot of the process's environment, taken once.
 
-use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::str::FromStr;
@@ -31,9 +30,40 @@ const HIDDEN: &str = "(hidden)";
 /// ```
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Environment {
-    /// Shared, because every place keeps them.
-    vars: Arc<BTreeMap<OsString, OsString>>,
+    /// Sorted by name, each of which occurs once. Shared, because every place keeps them.
+    vars: Arc<Vec<(OsString, OsString)>>,
+    names: Names,
     is_current: bool,
+}
+
+/// A bit for the length and the last letter of each name. Most of the hundreds of names that are
+/// looked up are not set, which a bit shows sooner than a search.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+struct Names([u64; 4]);
+
+impl Names {
+    fn of(vars: &[(OsString, OsString)]) -> Names {
+        let mut names = Names::default();
+        for (name, _) in vars {
+            let (word, bit) = Names::bit(name.as_encoded_bytes());
+            names.0[word] |= bit;
+        }
+        names
+    }
+
+    /// Returns whether the name may be among these. Otherwise it is not.
+    fn may_have(&self, name: &str) -> bool {
+        let (word, bit) = Names::bit(name.as_bytes());
+        self.0[word] & bit != 0
+    }
+
+    fn bit(name: &[u8]) -> (usize, u64) {
+        let number = match name {
+            [.., last] => 31 * name.len() + *last as usize,
+            [] => 0,
+        };
+        (number / 64 % 4, 1 << (number % 64))
+    }
 }
 
 /// Omits the value of the variable that holds the secret: debug output goes to logs.
@@ -67,14 +97,30 @@ impl Environment {
         N: Into<OsString>,
         V: Into<OsString>,
     {
-        let vars = vars.into_iter().map(|(name, value)| (name.into(), value.into()));
-        Environment { vars: Arc::new(vars.collect()), is_current: false }
+        let vars = vars.into_iter();
+        Environment::sorted(vars.map(|(name, value)| (name.into(), value.into())).collect())
+    }
+
+    fn sorted(mut vars: Vec<(OsString, OsString)>) -> Environment {
+        // The sort is stable: the last value of a name comes first after the reversal.
+        vars.reverse();
+        vars.sort_by(|(one, _), (other, _)| one.cmp(other));
+        vars.dedup_by(|(later, _), (earlier, _)| later == earlier);
+        Environment { names: Names::of(&vars), vars: Arc::new(vars), is_current: false }
+    }
+
+    fn position(&self, name: &str) -> Result<usize, usize> {
+        let name = OsStr::new(name);
+        self.vars.binary_search_by(|(own, _)| own.as_os_str().cmp(name))
     }
 
     /// Returns the value of a variable unchanged, or `None` if it is not set.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&OsStr> {
-        self.vars.get(OsStr::new(name)).map(OsString::as_os_str)
+        if !self.names.may_have(name) {
+            return None;
+        }
+        self.position(name).ok().map(|at| self.vars[at].1.as_os_str())
     }
 
     /// Returns the value of a variable as text, without surrounding ASCII whitespace.
@@ -110,13 +156,17 @@ impl Environment {
         changes: impl IntoIterator<Item = (&'a str, Option<&'a str>)>,
     ) -> Environment {
         let mut changed = self.clone();
-        let vars = Arc::make_mut(&mut changed.vars);
         for (name, value) in changes {
-            match value {
-                Some(value) => vars.insert(name.into(), value.into()),
-                None => vars.remove(OsStr::new(name)),
-            };
+            let at = changed.position(name);
+            let vars = Arc::make_mut(&mut changed.vars);
+            match (at, value.map(OsString::from)) {
+                (Ok(at), Some(value)) => vars[at].1 = value,
+                (Ok(at), None) => drop(vars.remove(at)),
+                (Err(at), Some(value)) => vars.insert(at, (name.into(), value)),
+                (Err(_), None) => {}
+            }
         }
+        changed.names = Names::of(&changed.vars);
         changed
     }
 
@@ -129,7 +179,7 @@ impl Environment {
 
     /// Returns the names that are UTF-8, in alphabetical order.
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
-        self.vars.keys().filter_map(|name| name.to_str())
+        self.vars.iter().filter_map(|(name, _)| name.to_str())
     }
 
     /// Returns the variables whose names and values are UTF-8, in alphabetical order. ASCII
