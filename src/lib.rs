@@ -43,7 +43,7 @@
 //!
 //! # Features
 //!
-//! None is on by default: a program that only reads its place compiles serde, thiserror and
+//! None is on by default: a program that only reads its place compiles serde, envy, thiserror and
 //! once_cell.
 //!
 //! | feature | what it is for | includes |

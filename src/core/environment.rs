@@ -1,10 +1,11 @@
 //! A snapshot of the process's environment, taken once.
 
-use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
+
+use serde::de::DeserializeOwned;
 
 /// Sets the job's token, instead of one derived from the job's identity. It may be a secret.
 pub(crate) const TOKEN: &str = "MPIENV_TOKEN";
@@ -29,9 +30,40 @@ const HIDDEN: &str = "(hidden)";
 /// ```
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Environment {
-    /// Shared, because every place keeps them.
-    vars: Arc<BTreeMap<OsString, OsString>>,
+    /// Sorted by name, each of which occurs once. Shared, because every place keeps them.
+    vars: Arc<Vec<(OsString, OsString)>>,
+    names: Names,
     is_current: bool,
+}
+
+/// A bit for the length and the last letter of each name. Most of the hundreds of names that are
+/// looked up are not set, which a bit shows sooner than a search.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+struct Names([u64; 4]);
+
+impl Names {
+    fn of(vars: &[(OsString, OsString)]) -> Names {
+        let mut names = Names::default();
+        for (name, _) in vars {
+            let (word, bit) = Names::bit(name.as_encoded_bytes());
+            names.0[word] |= bit;
+        }
+        names
+    }
+
+    /// Returns whether the name may be among these. Otherwise it is not.
+    fn may_have(&self, name: &str) -> bool {
+        let (word, bit) = Names::bit(name.as_bytes());
+        self.0[word] & bit != 0
+    }
+
+    fn bit(name: &[u8]) -> (usize, u64) {
+        let number = match name {
+            [.., last] => 31 * name.len() + *last as usize,
+            [] => 0,
+        };
+        (number / 64 % 4, 1 << (number % 64))
+    }
 }
 
 /// Omits the value of the variable that holds the secret: debug output goes to logs.
@@ -65,14 +97,30 @@ impl Environment {
         N: Into<OsString>,
         V: Into<OsString>,
     {
-        let vars = vars.into_iter().map(|(name, value)| (name.into(), value.into()));
-        Environment { vars: Arc::new(vars.collect()), is_current: false }
+        let vars = vars.into_iter();
+        Environment::sorted(vars.map(|(name, value)| (name.into(), value.into())).collect())
+    }
+
+    fn sorted(mut vars: Vec<(OsString, OsString)>) -> Environment {
+        // The sort is stable: the last value of a name comes first after the reversal.
+        vars.reverse();
+        vars.sort_by(|(one, _), (other, _)| one.cmp(other));
+        vars.dedup_by(|(later, _), (earlier, _)| later == earlier);
+        Environment { names: Names::of(&vars), vars: Arc::new(vars), is_current: false }
+    }
+
+    fn position(&self, name: &str) -> Result<usize, usize> {
+        let name = OsStr::new(name);
+        self.vars.binary_search_by(|(own, _)| own.as_os_str().cmp(name))
     }
 
     /// Returns the value of a variable unchanged, or `None` if it is not set.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&OsStr> {
-        self.vars.get(OsStr::new(name)).map(OsString::as_os_str)
+        if !self.names.may_have(name) {
+            return None;
+        }
+        self.position(name).ok().map(|at| self.vars[at].1.as_os_str())
     }
 
     /// Returns the value of a variable as text, without surrounding ASCII whitespace.
@@ -108,13 +156,17 @@ impl Environment {
         changes: impl IntoIterator<Item = (&'a str, Option<&'a str>)>,
     ) -> Environment {
         let mut changed = self.clone();
-        let vars = Arc::make_mut(&mut changed.vars);
         for (name, value) in changes {
-            match value {
-                Some(value) => vars.insert(name.into(), value.into()),
-                None => vars.remove(OsStr::new(name)),
-            };
+            let at = changed.position(name);
+            let vars = Arc::make_mut(&mut changed.vars);
+            match (at, value.map(OsString::from)) {
+                (Ok(at), Some(value)) => vars[at].1 = value,
+                (Ok(at), None) => drop(vars.remove(at)),
+                (Err(at), Some(value)) => vars.insert(at, (name.into(), value)),
+                (Err(_), None) => {}
+            }
         }
+        changed.names = Names::of(&changed.vars);
         changed
     }
 
@@ -127,7 +179,7 @@ impl Environment {
 
     /// Returns the names that are UTF-8, in alphabetical order.
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
-        self.vars.keys().filter_map(|name| name.to_str())
+        self.vars.iter().filter_map(|(name, _)| name.to_str())
     }
 
     /// Returns the variables whose names and values are UTF-8, in alphabetical order. ASCII
@@ -143,22 +195,19 @@ impl Environment {
         self.get(name).is_some_and(|value| !value.as_encoded_bytes().trim_ascii().is_empty())
     }
 
-    /// Reads the variable of a field. `None` if it must be set, and is not.
-    ///
-    /// ASCII whitespace around a value is removed. A value that contains only whitespace counts as
-    /// unset. Numbers consist of decimal digits only.
-    pub(crate) fn field<T: Field>(&self, name: &str) -> Result<Option<T>, ReadError> {
-        let Some(value) = self.get_str(name)? else { return Ok(T::UNSET) };
-        // No launcher writes `+1`, which readers of numbers in texts accept.
-        let digits = value.strip_prefix('+').unwrap_or_default();
-        let is_signed = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
-        let field = if is_signed { None } else { T::parse(value) };
-        let invalid = || ReadError::Invalid {
-            name: name.to_owned(),
-            value: value.to_owned(),
-            reason: if is_signed { "a plus sign" } else { "not a whole number" }.to_owned(),
-        };
-        field.map(Some).ok_or_else(invalid)
+    /// Returns those of the variables that are set.
+    fn pairs(&self, variables: &'static [Variable]) -> Result<Vec<Pair<'_>>, ReadError> {
+        let mut pairs = Vec::with_capacity(variables.len());
+        for variable in variables {
+            let Some(value) = self.get_str(variable.name)? else { continue };
+            // envy takes `+1` for a number; no launcher writes one.
+            let digits = value.strip_prefix('+').unwrap_or_default();
+            if !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit()) {
+                return Err(variable.invalid(value, "a plus sign".to_owned()));
+            }
+            pairs.push((variable, value));
+        }
+        Ok(pairs)
     }
 }
 
@@ -166,6 +215,43 @@ impl Environment {
 /// too.
 pub fn digits<T: FromStr>(text: &str) -> Option<T> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
+}
+
+/// A variable and its value.
+type Pair<'a> = (&'static Variable, &'a str);
+
+/// The names and values of the fields, as envy takes them.
+fn fields(pairs: &[Pair]) -> Vec<(String, String)> {
+    let fields =
+        pairs.iter().map(|(variable, value)| (variable.field.to_owned(), (*value).to_owned()));
+    fields.collect()
+}
+
+/// Returns the error that names the variable. `parse` returns envy's error for some of the
+/// variables.
+fn explain(
+    error: envy::Error,
+    variables: &'static [Variable],
+    pairs: &[Pair],
+    parse: &dyn Fn(&[Pair]) -> Option<envy::Error>,
+) -> ReadError {
+    match error {
+        envy::Error::MissingValue(field) => {
+            let name =
+                variables.iter().find(|variable| variable.field == field).map_or(field, |v| v.name);
+            ReadError::Missing { name: name.to_owned() }
+        }
+        envy::Error::Custom(text) => {
+            // Each variable is read alone, because envy's error does not say which one it rejects.
+            for &(variable, value) in pairs {
+                if let Some(envy::Error::Custom(text)) = parse(&[(variable, value)]) {
+                    let reason = text.split(" while parsing value ").next().unwrap_or_default();
+                    return variable.invalid(value, reason.to_owned());
+                }
+            }
+            ReadError::Other(text)
+        }
+    }
 }
 
 /// An environment variable, its meaning, and the page that documents it.
@@ -182,44 +268,26 @@ pub struct Variable {
     pub page: &'static str,
 }
 
+impl Variable {
+    fn invalid(&self, value: &str, reason: String) -> ReadError {
+        ReadError::Invalid { name: self.name.to_owned(), value: value.to_owned(), reason }
+    }
+}
+
 /// A struct of variables.
-pub(crate) trait Variables: Sized {
+pub(crate) trait Variables: DeserializeOwned {
     /// The variable of each field.
     const VARIABLES: &'static [Variable];
 
     /// Reads these variables, and no others.
-    fn read(environment: &Environment) -> Result<Self, ReadError>;
-}
-
-/// The value of a variable.
-pub(crate) trait Field: Sized {
-    /// The value of a variable that is not set, if it need not be.
-    const UNSET: Option<Self>;
-
-    fn parse(text: &str) -> Option<Self>;
-}
-
-impl Field for u32 {
-    const UNSET: Option<u32> = None;
-
-    fn parse(text: &str) -> Option<u32> {
-        digits(text)
-    }
-}
-
-impl Field for String {
-    const UNSET: Option<String> = None;
-
-    fn parse(text: &str) -> Option<String> {
-        Some(text.to_owned())
-    }
-}
-
-impl<T: Field> Field for Option<T> {
-    const UNSET: Option<Option<T>> = Some(None);
-
-    fn parse(text: &str) -> Option<Option<T>> {
-        T::parse(text).map(Some)
+    ///
+    /// ASCII whitespace around a value is removed. A value that contains only whitespace counts as
+    /// unset. Numbers consist of decimal digits only.
+    fn read(environment: &Environment) -> Result<Self, ReadError> {
+        let pairs = environment.pairs(Self::VARIABLES)?;
+        let parse = |pairs: &[Pair]| envy::from_iter::<_, Self>(fields(pairs));
+        parse(&pairs)
+            .map_err(|error| explain(error, Self::VARIABLES, &pairs, &|pairs| parse(pairs).err()))
     }
 }
 
@@ -234,7 +302,7 @@ macro_rules! variables {
         $($(pub(crate) const $constant: &str = $name;)+)+
 
         $(#[$attribute])*
-        #[derive(Clone, Debug, PartialEq, Eq)]
+        #[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize)]
         #[non_exhaustive]
         pub struct $vars {
             $($(
@@ -252,15 +320,6 @@ macro_rules! variables {
                     page: $page,
                 },
             )+)+];
-
-            fn read(
-                environment: &$crate::environment::Environment,
-            ) -> Result<$vars, $crate::environment::ReadError> {
-                // A wrong value is reported before a missing one.
-                $($(let $field = environment.field($constant)?;)+)+
-                let missing = |name: &str| $crate::environment::ReadError::Missing { name: name.to_owned() };
-                Ok($vars { $($($field: $field.ok_or_else(|| missing($constant))?,)+)+ })
-            }
         }
     };
 }
