@@ -25,10 +25,6 @@ struct Terms<'a> {
 /// Names the strategy of a run without operator sharding.
 pub const DATA_PARALLEL: &str = "data parallel";
 
-/// Names it if GPUs train.
-#[cfg(feature = "cuda")]
-pub const ON_GPUS: &str = "data parallel on GPUs";
-
 /// Compares the model, strategy, configuration and label counts of all ranks.
 pub fn check_config(
     model: &str,

@@ -24,17 +24,12 @@ pub struct Batch {
     /// Only the first `labels.len()` are in use.
     images: Vec<Image>,
     labels: Vec<u8>,
-    arch: Arch,
 }
 
 impl Batch {
     /// Creates an empty batch with room for `capacity` samples.
     pub fn new(capacity: usize) -> Batch {
-        Batch {
-            images: vec![[0.0; PIXELS]; capacity],
-            labels: Vec::with_capacity(capacity),
-            arch: Arch::new(),
-        }
+        Batch { images: vec![[0.0; PIXELS]; capacity], labels: Vec::with_capacity(capacity) }
     }
 
     /// Replaces the batch with the samples of `data` at `indices`, up to the capacity.
@@ -43,8 +38,9 @@ impl Batch {
     /// If an index is not below the count of `data`.
     pub fn gather(&mut self, data: &Dataset, indices: impl Iterator<Item = usize>) {
         self.labels.clear();
+        let arch = Arch::new();
         for (row, index) in self.images.iter_mut().zip(indices) {
-            normalize(self.arch, data.image(index), row);
+            normalize(arch, data.image(index), row);
             self.labels.push(data.labels()[index]);
         }
     }

@@ -9,7 +9,7 @@ use mpienv::{ClusterInfo, ErrorKind, Launch, LaunchError, Rank};
 
 use crate::checkpoint::{self, Checkpoints};
 use crate::cli::{self, Action, Device, MnistArgs};
-use crate::data::{Dataset, Datasets, Source};
+use crate::data::{Dataset, Datasets};
 use crate::log::Log;
 use crate::metrics::Metrics;
 use crate::model::Model;
@@ -118,7 +118,7 @@ fn train(options: &MnistArgs, out: impl Write) -> Result<(), Error> {
     }
     let info = ClusterInfo::from_env()?;
     let rank = info.rank();
-    if options.source() == Source::Embedded && rank.is_first() {
+    if options.data().is_none() && rank.is_first() {
         remark(EMBEDDED);
     }
     let name_transport = |text: &str| {
@@ -152,7 +152,7 @@ impl Prepared {
     /// Reads and checks everything that this rank needs, without writing anything.
     fn new(options: &MnistArgs, info: &ClusterInfo) -> Result<Prepared, Error> {
         let rank = info.rank();
-        let data = options.source().load()?;
+        let data = Datasets::load(options.data())?;
         let config = options.config();
         let cut = (!options.cuts.strategies.is_empty()).then(|| {
             let share = config.largest_share(data.train.count(), rank);

@@ -137,41 +137,6 @@ impl Task {
     }
 }
 
-/// The kernels of a run.
-struct Kernels {
-    normalize: CudaFunction,
-    /// The mlp's.
-    hidden: Option<[CudaFunction; 2]>,
-    loss: CudaFunction,
-    gradient: CudaFunction,
-    update: CudaFunction,
-    epoch: Option<CudaFunction>,
-}
-
-impl Kernels {
-    fn load(module: &Arc<CudaModule>, task: &Task) -> Result<Kernels, DriverError> {
-        let load = |name| module.load_function(name);
-        let hidden = if task.hidden() == 0 {
-            None
-        } else {
-            Some([load("hidden_layer")?, load("hidden_gradient")?])
-        };
-        let epoch = task.clusters.then(|| load("epoch")).transpose()?;
-        if let Some(epoch) = &epoch {
-            let most = CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
-            epoch.set_attribute(most, task.cluster_bytes() as i32)?;
-        }
-        Ok(Kernels {
-            normalize: load("normalize")?,
-            hidden,
-            loss: load("loss")?,
-            gradient: load("gradient")?,
-            update: load("update")?,
-            epoch,
-        })
-    }
-}
-
 /// A run's numbers on the device.
 struct Memory {
     images: CudaSlice<f32>,
@@ -219,7 +184,10 @@ pub struct Gpu {
     device: Device,
     stream: Arc<CudaStream>,
     task: Task,
-    kernels: Kernels,
+    /// The kernels.
+    module: Arc<CudaModule>,
+    /// The kernel that takes many steps, if the device has clusters.
+    epoch: Option<CudaFunction>,
     memory: Memory,
     /// How long NCCL may take.
     timeout: Duration,
@@ -252,9 +220,13 @@ impl Gpu {
             mpienv_gpu::compile(&context, &(task.head() + KERNELS)).map_err(Error::input)?;
         let load = || {
             let stream = context.new_stream()?;
-            let kernels = Kernels::load(&module, &task)?;
+            let epoch = task.clusters.then(|| module.load_function("epoch")).transpose()?;
+            if let Some(epoch) = &epoch {
+                let most = CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+                epoch.set_attribute(most, task.cluster_bytes() as i32)?;
+            }
             let memory = Memory::new(&stream, &task, data)?;
-            let mut gpu = Gpu { device, stream, task, kernels, memory, timeout };
+            let mut gpu = Gpu { device, stream, task, module, epoch, memory, timeout };
             gpu.load_images(data)?;
             Ok(gpu)
         };
@@ -281,7 +253,7 @@ impl Gpu {
         parameters: &mut [f32],
         mut training: Training<'_>,
     ) -> Result<(), Error> {
-        training.agree(model, agreement::ON_GPUS, parameters)?;
+        training.agree(model, "data parallel on GPUs", parameters)?;
         let mut learner = GpuLearner::new(self, model, parameters, training.group)?;
         training.train(&mut learner)
     }
@@ -292,7 +264,8 @@ impl Gpu {
         let values = self.stream.clone_htod(&values)?;
         let count = data.images().len() as i64;
         let blocks = data.images().len().div_ceil(THREADS as usize).min(4096) as u32;
-        let mut launch = self.stream.launch_builder(&self.kernels.normalize);
+        let normalize = self.module.load_function("normalize")?;
+        let mut launch = self.stream.launch_builder(&normalize);
         launch.arg(&pixels).arg(&values).arg(&mut self.memory.images).arg(&count);
         // SAFETY: these are the kernel's parameters, and it writes `count` numbers.
         unsafe { launch.launch(grid(blocks, 1)) }?;
@@ -301,34 +274,39 @@ impl Gpu {
 
     /// Adds the kernels of a step to the stream, with the sum over all ranks.
     fn enqueue_step(&mut self, communicator: Option<&Communicator>) -> Result<(), GpuError> {
-        let Gpu { stream, task, kernels, memory, .. } = self;
+        let Gpu { stream, task, module, memory, .. } = self;
         let wrong = |error| GpuError::from_driver("cuLaunchKernel", error);
+        let kernel = |name| module.load_function(name).map_err(wrong);
         let layer = |inputs: usize, outputs: usize| {
             grid((inputs + 1).div_ceil(32) as u32, outputs.div_ceil(8) as u32)
         };
         let samples = task.batch as u32;
-        if let Some([forward, _]) = &kernels.hidden {
-            let mut launch = stream.launch_builder(forward);
+        if task.hidden() > 0 {
+            let forward = kernel("hidden_layer")?;
+            let mut launch = stream.launch_builder(&forward);
             launch.arg(&memory.images).arg(&memory.order).arg(&memory.parameters);
             launch.arg(&mut memory.hidden).arg(&memory.at);
             // SAFETY: these are the kernel's parameters, and it writes a row for each block in x.
             unsafe { launch.launch(grid(samples, task.hidden().div_ceil(32) as u32)) }
                 .map_err(wrong)?;
         }
-        let mut launch = stream.launch_builder(&kernels.loss);
+        let loss = kernel("loss")?;
+        let mut launch = stream.launch_builder(&loss);
         launch.arg(&memory.images).arg(&memory.labels).arg(&memory.order).arg(&memory.parameters);
         launch.arg(&memory.hidden).arg(&mut memory.rows).arg(&mut memory.hidden_gradients);
         launch.arg(&mut memory.losses).arg(&memory.at);
         // SAFETY: these are the kernel's parameters, and it writes a row for each block.
         unsafe { launch.launch(grid(samples, 1)) }.map_err(wrong)?;
-        let mut launch = stream.launch_builder(&kernels.gradient);
+        let gradient = kernel("gradient")?;
+        let mut launch = stream.launch_builder(&gradient);
         launch.arg(&memory.images).arg(&memory.order).arg(&memory.hidden).arg(&memory.rows);
         launch.arg(&memory.losses).arg(&memory.stop).arg(&mut memory.sum).arg(&memory.at);
         launch.arg(&mut memory.log);
         // SAFETY: these are the kernel's parameters, and it writes the gradient of one layer.
         unsafe { launch.launch(layer(task.last(), CLASSES)) }.map_err(wrong)?;
-        if let Some([_, backward]) = &kernels.hidden {
-            let mut launch = stream.launch_builder(backward);
+        if task.hidden() > 0 {
+            let backward = kernel("hidden_gradient")?;
+            let mut launch = stream.launch_builder(&backward);
             launch.arg(&memory.images).arg(&memory.order).arg(&memory.hidden_gradients);
             launch.arg(&mut memory.sum).arg(&memory.at);
             // SAFETY: these are the kernel's parameters, and it writes the gradient of one layer.
@@ -338,7 +316,8 @@ impl Gpu {
             communicator.all_reduce_sum(&mut memory.sum)?;
         }
         let blocks = task.parameters().div_ceil(THREADS as usize) as u32;
-        let mut launch = stream.launch_builder(&kernels.update);
+        let update = kernel("update")?;
+        let mut launch = stream.launch_builder(&update);
         launch.arg(&mut memory.parameters).arg(&memory.sum).arg(&mut memory.at);
         launch.arg(&mut memory.log);
         // SAFETY: these are the kernel's parameters, and it checks its index.
@@ -399,7 +378,7 @@ impl<'a> GpuLearner<'a> {
             communicator.wait(group).map_err(failed)?;
         }
         let mut graphs = Vec::new();
-        if gpu.kernels.epoch.is_none() {
+        if gpu.epoch.is_none() {
             for steps in [LONG, 1] {
                 let graph = gpu.capture(steps, communicator.as_ref()).map_err(failed)?;
                 graphs.push((steps, graph));
@@ -416,8 +395,8 @@ impl<'a> GpuLearner<'a> {
         stop: f32,
         group: &mut Group,
     ) -> Result<(), Error> {
-        let Gpu { stream, task, kernels, memory, .. } = &mut self.gpu;
-        if let Some(epoch) = &kernels.epoch {
+        let Gpu { stream, task, epoch, memory, .. } = &mut self.gpu;
+        if let Some(epoch) = epoch {
             let (first, count) = (step as i32, steps as i32);
             let mut launch = stream.launch_builder(epoch);
             launch.arg(&memory.images).arg(&memory.labels).arg(&memory.order);
@@ -453,7 +432,7 @@ impl<'a> GpuLearner<'a> {
         let &Share { step, left, stop, .. } = share;
         let steps = left.min(AHEAD);
         self.take(step, steps, stop, group)?;
-        let Gpu { stream, task, kernels, memory, .. } = &self.gpu;
+        let Gpu { stream, task, epoch, memory, .. } = &self.gpu;
         let mut log = vec![0.0; 3 * steps];
         stream
             .memcpy_dtoh(&memory.log.slice(3 * step..3 * (step + steps)), &mut log)
@@ -462,7 +441,7 @@ impl<'a> GpuLearner<'a> {
         for (step, &[own, loss, all]) in (step..).zip(log.as_chunks().0) {
             // The ranks stop after a step up to which the device has come.
             let is_last = self.done.len() + 1 == steps;
-            let all = if kernels.epoch.is_some() { stop } else { all };
+            let all = if epoch.is_some() { stop } else { all };
             let own = task.has_samples(step).then_some(own);
             self.done.push_back(Outcome { own, loss, stop: if is_last { all } else { 0.0 } });
         }
