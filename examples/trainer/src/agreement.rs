@@ -44,13 +44,8 @@ pub fn check_config(
     };
     let own = serde_json::to_vec(&terms).map_err(Error::input)?;
     let all = group.all_gather(&own)?;
-    let Some(first) = all.first() else {
-        return Ok(());
-    };
-    match all.iter().enumerate().find(|(_, other)| *other != first) {
-        Some((rank, other)) => Err(difference(rank, other, first)),
-        None => Ok(()),
-    }
+    let other = all.iter().enumerate().find(|(_, other)| **other != all[0]);
+    other.map_or(Ok(()), |(rank, other)| Err(difference(rank, other, &all[0])))
 }
 
 fn difference(rank: usize, found: &[u8], expected: &[u8]) -> Error {

@@ -15,7 +15,7 @@ use crate::metrics::Metrics;
 use crate::model::Model;
 use crate::parameters;
 use crate::stop::Stop;
-use crate::train::{self, Epoch, Gpu, Report};
+use crate::train::{self, Epoch, ReadyGpu, Report};
 use mpienv::collective::Group;
 use mpienv_sharding::error::{Error, READER_GONE, Reach, TRAINING_FAILED, WRONG_INPUT};
 use mpienv_sharding::file;
@@ -143,7 +143,7 @@ struct Prepared {
     cut: Option<Plan>,
     model: Box<dyn Model>,
     /// Why there is none matters only if the run may use one.
-    gpu: Result<Gpu, Error>,
+    gpu: Result<ReadyGpu, Error>,
     parameters: Vec<f32>,
     outputs: Vec<Box<dyn Report>>,
 }
@@ -170,7 +170,10 @@ impl Prepared {
             Device::Auto if cut.is_some() => {
                 Err(Error::input("--strategy cuts operators over CPUs"))
             }
-            _ => Gpu::open(info, options.model, &config, &data.train, options.timeout),
+            #[cfg(feature = "cuda")]
+            _ => train::cuda::open(info, options.model, &config, &data.train, options.timeout),
+            #[cfg(not(feature = "cuda"))]
+            _ => Err(not_built("--device cuda", "cuda")),
         };
         let gpu = if options.device == Device::Cuda { Ok(gpu?) } else { gpu };
         Ok(Prepared { cut: cut.transpose()?, data, config, model, gpu, parameters, outputs })
@@ -178,10 +181,10 @@ impl Prepared {
 
     /// The GPU of this rank, if all ranks have one. Rank 0 says what the run trains on.
     fn chosen_gpu(
-        gpu: Result<Gpu, Error>,
+        gpu: Result<ReadyGpu, Error>,
         options: &MnistArgs,
         group: &mut Group,
-    ) -> Result<Option<Gpu>, Error> {
+    ) -> Result<Option<ReadyGpu>, Error> {
         let reason = gpu.as_ref().err().map(ToString::to_string).unwrap_or_default();
         if options.device == Device::Cpu {
             return Ok(None);
@@ -189,7 +192,7 @@ impl Prepared {
         let all = group.all_gather(reason.as_bytes())?;
         let without = (0..).zip(&all).find(|(_, reason)| !reason.is_empty());
         let text = match (without, &gpu) {
-            (None, Ok(gpu)) => gpu.describe(),
+            (None, Ok(gpu)) => gpu.description.clone(),
             (Some((rank, reason)), _) if group.size() > 1 => format!(
                 "training on CPUs, gradients over {}; not on GPUs, because of rank {rank}: {}",
                 group.describe(),
@@ -227,7 +230,7 @@ impl Prepared {
         let training = train::Training { data, config, group, checkpoints, report: &mut log };
         let trained = match (&cut, gpu) {
             (Some(plan), _) => training.sharded(model, plan, parameters),
-            (None, Some(gpu)) => gpu.train(model, parameters, training),
+            (None, Some(gpu)) => (gpu.train)(model, parameters, training),
             (None, None) => training.data_parallel(model, parameters),
         };
         let finished = log.finish().map_err(train::cannot_report);

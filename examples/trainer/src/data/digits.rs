@@ -120,14 +120,9 @@ fn draw_digit(label: u8, random: &mut Stream, image: &mut [u8]) {
     let hand = Hand::any(random);
     let mut cover = [0.0; PIXELS];
     for stroke in STROKES[usize::from(label)] {
-        let mut points =
-            stroke.iter().map(|&point| hand.put(point, random)).collect::<Vec<_>>().into_iter();
-        let Some(mut from) = points.next() else {
-            continue;
-        };
-        for to in points {
-            draw_segment(from, to, hand.pen, &mut cover);
-            from = to;
+        let points: Vec<_> = stroke.iter().map(|&point| hand.put(point, random)).collect();
+        for ends in points.windows(2) {
+            draw_segment(ends[0], ends[1], hand.pen, &mut cover);
         }
     }
     random.bytes(image);

@@ -24,7 +24,7 @@ use mpienv_gpu::cudarc::driver::{
 use mpienv_gpu::{Communicator, Device, GpuError, nccl_version};
 use mpienv_sharding::error::{Error, TRAINING_FAILED};
 
-use super::{Learner, Outcome, Share, TrainConfig, Training};
+use super::{Learner, Outcome, ReadyGpu, Share, TrainConfig, Training};
 use crate::agreement;
 use crate::batch;
 use crate::data::{CLASSES, Dataset, PIXELS};
@@ -179,9 +179,56 @@ impl Memory {
     }
 }
 
+/// Opens this rank's device, compiles the kernels, and loads the training set.
+///
+/// # Errors
+/// If a library of CUDA is missing, there is no device, or it refuses: names what, and the remedy.
+pub fn open(
+    info: &ClusterInfo,
+    model: Architecture,
+    config: &TrainConfig,
+    data: &Dataset,
+    timeout: Duration,
+) -> Result<ReadyGpu, Error> {
+    let rank = info.rank();
+    let device = Device::of_rank(info).map_err(Error::input)?;
+    let context = mpienv_gpu::context(&device).map_err(Error::input)?;
+    // SAFETY: all that the device does for this run is in one stream. With its events, cudarc would
+    // have a captured graph wait for what came before it, which the driver refuses.
+    unsafe { context.disable_event_tracking() };
+    let Device { ordinal, name, compute_capability, .. } = device;
+    let description = if rank.size() > 1 {
+        let version = nccl_version().map_err(Error::input)?;
+        format!("training on GPUs ({name}), gradients over NCCL {version}")
+    } else {
+        format!("training on GPU {ordinal} ({name})")
+    };
+    let task = Task::new(model, config, rank, data.count(), compute_capability);
+    let module = mpienv_gpu::compile(&context, &(task.head() + KERNELS)).map_err(Error::input)?;
+    let load = || {
+        let stream = context.new_stream()?;
+        let epoch = task.clusters.then(|| module.load_function("epoch")).transpose()?;
+        if let Some(epoch) = &epoch {
+            let most = CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+            epoch.set_attribute(most, task.cluster_bytes() as i32)?;
+        }
+        let memory = Memory::new(&stream, &task, data)?;
+        let mut gpu = Gpu { stream, task, module, epoch, memory, timeout };
+        gpu.load_images(data)?;
+        Ok(gpu)
+    };
+    let gpu =
+        load().map_err(|error| Error::input(GpuError::from_driver("prepare the run", error)))?;
+    let train = |model: &mut dyn Model, parameters: &mut [f32], mut training: Training<'_>| {
+        training.agree(model, "data parallel on GPUs", parameters)?;
+        let mut learner = GpuLearner::new(gpu, model, parameters, training.group)?;
+        training.train(&mut learner)
+    };
+    Ok(ReadyGpu { description, train: Box::new(train) })
+}
+
 /// A device with compiled kernels and the training set, ready for the other ranks.
-pub struct Gpu {
-    device: Device,
+struct Gpu {
     stream: Arc<CudaStream>,
     task: Task,
     /// The kernels.
@@ -194,70 +241,6 @@ pub struct Gpu {
 }
 
 impl Gpu {
-    /// Opens this rank's device, compiles the kernels, and loads the training set.
-    ///
-    /// # Errors
-    /// If a library of CUDA is missing, there is no device, or it refuses: names what, and the
-    /// remedy.
-    pub fn open(
-        info: &ClusterInfo,
-        model: Architecture,
-        config: &TrainConfig,
-        data: &Dataset,
-        timeout: Duration,
-    ) -> Result<Gpu, Error> {
-        let rank = info.rank();
-        let device = Device::of_rank(info).map_err(Error::input)?;
-        let context = mpienv_gpu::context(&device).map_err(Error::input)?;
-        // SAFETY: all that the device does for this run is in one stream. With its events, cudarc
-        // would have a captured graph wait for what came before it, which the driver refuses.
-        unsafe { context.disable_event_tracking() };
-        if rank.size() > 1 {
-            nccl_version().map_err(Error::input)?;
-        }
-        let task = Task::new(model, config, rank, data.count(), device.compute_capability);
-        let module =
-            mpienv_gpu::compile(&context, &(task.head() + KERNELS)).map_err(Error::input)?;
-        let load = || {
-            let stream = context.new_stream()?;
-            let epoch = task.clusters.then(|| module.load_function("epoch")).transpose()?;
-            if let Some(epoch) = &epoch {
-                let most = CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
-                epoch.set_attribute(most, task.cluster_bytes() as i32)?;
-            }
-            let memory = Memory::new(&stream, &task, data)?;
-            let mut gpu = Gpu { device, stream, task, module, epoch, memory, timeout };
-            gpu.load_images(data)?;
-            Ok(gpu)
-        };
-        load().map_err(|error| Error::input(GpuError::from_driver("prepare the run", error)))
-    }
-
-    /// What rank 0 says of the devices before it trains.
-    pub fn describe(&self) -> String {
-        let Device { ordinal, name, .. } = &self.device;
-        match nccl_version() {
-            Ok(version) if self.task.rank.size() > 1 => {
-                format!("training on GPUs ({name}), gradients over NCCL {version}")
-            }
-            _ => format!("training on GPU {ordinal} ({name})"),
-        }
-    }
-
-    /// Trains like [`Training::data_parallel`], with the GPUs of all ranks. The losses agree to rounding.
-    ///
-    /// The configuration and training set must be those with which the GPU was opened.
-    pub fn train(
-        self,
-        model: &mut dyn Model,
-        parameters: &mut [f32],
-        mut training: Training<'_>,
-    ) -> Result<(), Error> {
-        training.agree(model, "data parallel on GPUs", parameters)?;
-        let mut learner = GpuLearner::new(self, model, parameters, training.group)?;
-        training.train(&mut learner)
-    }
-
     fn load_images(&mut self, data: &Dataset) -> Result<(), DriverError> {
         let pixels = self.stream.clone_htod(data.images())?;
         let values: Vec<f32> = (0..=u8::MAX).map(batch::normalized).collect();
