@@ -115,7 +115,7 @@ pub(crate) fn meet(
         };
         Ok(map.compared())
     };
-    let probe = MasterProbe::begin(info);
+    let found = inspect_master(info);
     let own_bytes = bring(command, &own)?;
     let gathered = rendezvous.gather_with_reply(own_bytes, |meeting| {
         let report =
@@ -124,7 +124,8 @@ pub(crate) fn meet(
     });
     let gathered = gathered.map_err(|error| {
         let is_in_use = matches!(error, rendezvous::RendezvousError::PortInUse { .. });
-        match (probe.and_then(|probe| probe.end(info)), another(info).filter(|_| is_in_use)) {
+        let cause = found.and_then(|found| cause_at_master(&found, info));
+        match (cause, another(info).filter(|_| is_in_use)) {
             (Some((code, seen)), _) => CheckError::Master { code, seen, error },
             (None, Some((how, own))) => CheckError::PortInUse { error, how, own },
             (None, None) => CheckError::Rendezvous(error),
@@ -292,43 +293,39 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// exit.
 const PROBE: Duration = Duration::from_millis(200);
 
-/// Rank 0's inspection of the master's address, which continues while rank 0 waits.
-struct MasterProbe {
-    found: Receiver<Option<(Finding, Vec<SocketAddr>)>>,
+/// What rank 0 finds at the master's address while it waits.
+type Found = Receiver<Option<(Finding, Vec<SocketAddr>)>>;
+
+/// Starts the inspection of the master's address. Returns `None` on other ranks, which learn the
+/// cause from rank 0.
+fn inspect_master(info: &ClusterInfo) -> Option<Found> {
+    let info = Some(info.clone()).filter(|info| info.rank().is_first() && info.world_size() > 1)?;
+    let (sender, found) = mpsc::channel();
+    let probe = move || {
+        let elsewhere = doctor::master_elsewhere(&info, PATIENCE);
+        let port = info.meeting_port().get();
+        let found = elsewhere.map(|(finding, found)| {
+            (finding, found.into_iter().map(|address| SocketAddr::new(address, port)).collect())
+        });
+        // The receiver may be gone.
+        let _ = sender.send(found);
+    };
+    thread::Builder::new().name("probe".to_owned()).spawn(probe).ok()?;
+    Some(found)
 }
 
-impl MasterProbe {
-    /// Starts the inspection. Returns `None` on other ranks, which learn the cause from rank 0.
-    fn begin(info: &ClusterInfo) -> Option<MasterProbe> {
-        let info =
-            Some(info.clone()).filter(|info| info.rank().is_first() && info.world_size() > 1)?;
-        let (sender, found) = mpsc::channel();
-        let probe = move || {
-            let elsewhere = doctor::master_elsewhere(&info, PATIENCE);
-            let port = info.meeting_port().get();
-            let found = elsewhere.map(|(finding, found)| {
-                (finding, found.into_iter().map(|address| SocketAddr::new(address, port)).collect())
-            });
-            // The receiver may be gone.
-            let _ = sender.send(found);
-        };
-        thread::Builder::new().name("probe".to_owned()).spawn(probe).ok()?;
-        Some(MasterProbe { found })
-    }
-
-    /// Returns the finding that says why the ranks did not meet, if the master's address shows the
-    /// cause: its code and its text.
-    fn end(self, info: &ClusterInfo) -> Option<(&'static str, String)> {
-        let (Finding { code, what, why, remedy, .. }, addresses) =
-            self.found.recv_timeout(PROBE).ok().flatten()?;
-        let answers =
-            addresses.iter().any(|address| TcpStream::connect_timeout(address, PROBE).is_ok());
-        let answers = match answers {
-            true => format!("; another program answers there, on port {}", info.meeting_port()),
-            false => String::new(),
-        };
-        Some((code, format!("{what}{answers}\n  why: {why}\n  remedy: {remedy}")))
-    }
+/// Returns the finding that says why the ranks did not meet, if the master's address shows the
+/// cause: its code and its text.
+fn cause_at_master(found: &Found, info: &ClusterInfo) -> Option<(&'static str, String)> {
+    let (Finding { code, what, why, remedy, .. }, addresses) =
+        found.recv_timeout(PROBE).ok().flatten()?;
+    let answers =
+        addresses.iter().any(|address| TcpStream::connect_timeout(address, PROBE).is_ok());
+    let answers = match answers {
+        true => format!("; another program answers there, on port {}", info.meeting_port()),
+        false => String::new(),
+    };
+    Some((code, format!("{what}{answers}\n  why: {why}\n  remedy: {remedy}")))
 }
 
 /// Why the ranks did not meet.

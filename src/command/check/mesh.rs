@@ -5,7 +5,7 @@ mod findings;
 mod judge;
 mod measure;
 mod report;
-mod rounds;
+pub(super) mod rounds;
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr, TcpListener};

@@ -90,7 +90,7 @@ pub(super) fn measurement(
         "seconds": seconds,
         "findings": findings,
     });
-    Measurement::new(&report, text, findings, bad_hosts)
+    Measurement { report, text, findings, bad_hosts }
 }
 
 impl PairReport {
