@@ -1,6 +1,6 @@
 //! Checks that all ranks have the same configuration, data and parameters.
 
-use crate::data::{CLASSES, Datasets};
+use crate::data::{CLASSES, Dataset, Datasets};
 use crate::train::TrainConfig;
 use mpienv::collective::{CollectiveError, Group};
 use mpienv_sharding::error::{Error, Reach};
@@ -34,14 +34,8 @@ pub fn check_config(
     group: &mut Group,
 ) -> Result<(), Error> {
     let version = env!("CARGO_PKG_VERSION");
-    let terms = Terms {
-        version,
-        model,
-        strategy,
-        train: data.train.class_counts(),
-        test: data.test.class_counts(),
-        config,
-    };
+    let [train, test] = [&data.train, &data.test].map(Dataset::class_counts);
+    let terms = Terms { version, model, strategy, train, test, config };
     let own = serde_json::to_vec(&terms).map_err(Error::input)?;
     let all = group.all_gather(&own)?;
     let other = all.iter().enumerate().find(|(_, other)| **other != all[0]);

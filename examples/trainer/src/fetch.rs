@@ -157,10 +157,8 @@ impl Fetch {
             let url = format!("{}/{}.gz", mirror.trim_end_matches('/'), file.name);
             match self.fetch_from(client, &url, file, &path, remarks) {
                 Ok(bytes) => {
-                    return Ok(format!(
-                        "{}: {bytes} bytes from {url}, SHA-256 verified",
-                        path.display()
-                    ));
+                    let path = path.display();
+                    return Ok(format!("{path}: {bytes} bytes from {url}, SHA-256 verified"));
                 }
                 Err(Fault::Disk(error)) => return Err(disk_error(&naming(&path)(error))),
                 Err(fault) => {

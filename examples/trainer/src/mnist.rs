@@ -27,12 +27,12 @@ use mpienv_sharding::plan::Plan;
 const ALMOST_A_GUESS: f64 = 1.2;
 
 /// Printed if the user names no data.
-#[cfg(feature = "fetch")]
-const EMBEDDED: &str =
-    "training on embedded digits drawn by code; for MNIST: mnist fetch DIR, then --data DIR";
-#[cfg(not(feature = "fetch"))]
-const EMBEDDED: &str = "training on embedded digits drawn by code; for MNIST, put its four files into a folder \
-and name it with --data or DATA_PATH";
+const EMBEDDED: &str = if cfg!(feature = "fetch") {
+    "training on embedded digits drawn by code; for MNIST: mnist fetch DIR, then --data DIR"
+} else {
+    "training on embedded digits drawn by code; for MNIST, put its four files into a folder and \
+     name it with --data or DATA_PATH"
+};
 
 /// Runs the program: trains, starts ranks that train, prints a plan, or fetches MNIST. Writes the
 /// run's output to `out`.
@@ -62,11 +62,7 @@ pub fn run(options: &MnistArgs, mut out: impl Write) -> Result<(), Error> {
 }
 
 /// The error of a part of the program that was not compiled.
-#[cfg_attr(
-    all(feature = "cuda", feature = "fetch", feature = "plot"),
-    expect(dead_code, reason = "all is compiled")
-)]
-pub(crate) fn not_built(what: &str, feature: &str) -> Error {
+fn not_built(what: &str, feature: &str) -> Error {
     Error::input(format!(
         "{what}: this program was built without the feature `{feature}`; build it with --features \
          {feature}"
@@ -83,12 +79,12 @@ fn start_ranks(count: u32) -> Result<(), Error> {
     info.starting(count).warn();
     // This program starts no other processes while the ranks run.
     let launch = Launch::new(&info, count).map_err(launch_error)?.subreaper(true);
-    let command = || {
+    let run = launch.run(|_rank| {
         let mut command = Command::new(&program);
         command.arg(format!("--end-with={}", process::id())).args(&arguments);
         command
-    };
-    launch.run(|_rank| command()).map_err(launch_error)
+    });
+    run.map_err(launch_error)
 }
 
 /// The exit code is that of the rank that failed, if any. As in shells, a signal's number is added
@@ -112,8 +108,7 @@ fn remark(text: &str) {
 }
 
 fn train(options: &MnistArgs, out: impl Write) -> Result<(), Error> {
-    #[cfg(not(feature = "plot"))]
-    if options.plot.is_some() {
+    if cfg!(not(feature = "plot")) && options.plot.is_some() {
         return Err(not_built("--plot", "plot"));
     }
     let info = ClusterInfo::from_env()?;

@@ -110,13 +110,8 @@ impl Plot {
             range.clone().log_scale().with_key_points(logarithmic_ticks(&range)),
         )?;
         mesh(&mut chart, self.time_name(), &|y| short(*y))?;
-        line(
-            &mut chart,
-            &losses,
-            self.history.widest(self.steps),
-            BATCH.stroke_width(1),
-            "rank 0's batches",
-        )?;
+        let widest = self.history.widest(self.steps);
+        line(&mut chart, &losses, widest, BATCH.stroke_width(1), "rank 0's batches")?;
         line(&mut chart, &train, BETWEEN_EPOCHS, TRAIN.stroke_width(2), "train")?;
         line(&mut chart, &test, BETWEEN_EPOCHS, TEST.stroke_width(2), "test")?;
         legend(&mut chart, SeriesLabelPosition::UpperRight)

@@ -242,12 +242,12 @@ struct Progress<'l, 'r> {
 impl Progress<'_, '_> {
     fn train(mut self) -> Result<(), Error> {
         let samples = self.run.data.train.count();
-        let mut order = vec![0; samples];
         self.run.report.begin(self.position).map_err(cannot_report)?;
         while self.position.epoch < self.run.config.epochs {
             let epoch = self.position.epoch;
             let start = Instant::now();
-            self.run.config.order.arrange(&mut order, self.run.config.seed, epoch);
+            let TrainConfig { order, seed, .. } = *self.run.config;
+            let order = order.arrange(samples, seed, epoch);
             let seen = self.steps(&order)?;
             let seconds = start.elapsed().as_secs_f64();
             self.sync()?;

@@ -57,8 +57,7 @@ fn measure(
     ranks: &str,
 ) -> Result<(), Failure> {
     let rank = group.rank();
-    let mut order = vec![0; data.count()];
-    Order::Shuffle.arrange(&mut order, 1, 0);
+    let order = Order::Shuffle.arrange(data.count(), 1, 0);
     let mut model = architecture.model(size);
     let mut parameters = model.initial_parameters(1);
     let mut sum = vec![0.0; parameters.len() + 2];
