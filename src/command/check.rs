@@ -92,8 +92,7 @@ pub(crate) fn meet(
     let map = |meeting: &Meeting| -> Result<JobMap, CheckError> {
         let brought = (0..).zip(meeting.members());
         let brought = brought.map(|(rank, member)| contribution(rank, member, command));
-        let brought = brought.collect::<Result<Vec<_>, _>>()?.into_iter();
-        let (ranks, measures): (Vec<_>, _) = brought.map(|own| (own.report, own.measures)).unzip();
+        let (ranks, measures): (Vec<_>, Vec<_>) = brought.collect::<Result<_, _>>()?;
         let master = if is_unspecified { as_others_call_it(&ranks) } else { None };
         let (master, seconds) =
             (master.unwrap_or(&own.report.master).to_owned(), begun.elapsed().as_secs_f64());
@@ -163,11 +162,10 @@ pub(crate) fn measure(
     map: Option<&mut JobMap>,
 ) -> Result<(), CheckError> {
     let _files = OpenFiles::for_meeting(info);
+    let rendezvous = rendezvous(info, timeout, bind)?;
     // A rank that is alone has a map, and meets no other rank.
-    let simulated = Environment::current().get(SIMULATED).is_some();
-    let meet = |most| Mesh::meet(info, timeout, bind, most, simulated);
-    let mesh = measures.mesh.map(meet).transpose()?;
-    let mut others = Connections::meet(info, timeout, bind)?;
+    let mesh = measures.mesh.map(|most| Mesh::meet(info, &rendezvous, most)).transpose()?;
+    let mut others = Connections::meet(&rendezvous)?;
     if let Some(map) = map {
         map.mesh = mesh.map(|mesh| mesh.lead(&mut others)).transpose()?;
         if measures.compute {
@@ -214,10 +212,11 @@ pub(crate) fn exchange_endpoints(
     let meeting = rendezvous(info, timeout, None)?.all_gather(own)?;
     let endpoint = |member: &Member| {
         let text = printable(member.blob());
-        let is_endpoint = text.parse::<SocketAddr>().is_ok();
-        let report =
-            || format!("{text:?} is not an address; start the same version of mpienv on all hosts");
-        if is_endpoint { Ok(text) } else { Err(CheckError::Inconsistent { report: report() }) }
+        if text.parse::<SocketAddr>().is_ok() {
+            return Ok(text);
+        }
+        let remedy = "start the same version of mpienv on all hosts";
+        Err(CheckError::Inconsistent { report: format!("{text:?} is not an address; {remedy}") })
     };
     meeting.members().iter().map(endpoint).collect()
 }
@@ -274,15 +273,16 @@ pub(crate) fn brought<T: DeserializeOwned>(
     })
 }
 
-fn contribution(rank: u32, member: &Member, command: &str) -> Result<Contribution, CheckError> {
-    let Contribution { report, measures } = brought(rank, member, command)?;
-    let report = RankReport {
-        host: printable(report.host.as_bytes()),
-        address: Some(member.address()),
-        master: printable(report.master.as_bytes()),
-        ..report
-    };
-    Ok(Contribution { report, measures })
+fn contribution(
+    rank: u32,
+    member: &Member,
+    command: &str,
+) -> Result<(RankReport, Measures), CheckError> {
+    let Contribution { mut report, measures } = brought(rank, member, command)?;
+    report.host = printable(report.host.as_bytes());
+    report.address = Some(member.address());
+    report.master = printable(report.master.as_bytes());
+    Ok((report, measures))
 }
 
 /// What to do if ranks of one job run different commands.

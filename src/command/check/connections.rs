@@ -3,7 +3,6 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use mpienv_rendezvous::seam::star::{Heard, Star};
@@ -11,8 +10,9 @@ use mpienv_rendezvous::seam::{Role, stay_connected};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::{CheckError, rendezvous};
-use crate::{ClusterInfo, ErrorKind, printable};
+use super::CheckError;
+use crate::rendezvous::Rendezvous;
+use crate::{ErrorKind, printable};
 
 /// How long an end may be silent. A rank that measures sends no heartbeat meanwhile.
 const SILENCE: Duration = Duration::from_secs(120);
@@ -39,13 +39,10 @@ pub(super) struct Connections {
 
 impl Connections {
     /// Meets the other ranks.
-    pub(super) fn meet(
-        info: &ClusterInfo,
-        timeout: Duration,
-        bind: Option<IpAddr>,
-    ) -> Result<Connections, CheckError> {
-        let own = rendezvous(info, timeout, bind)?;
-        let (_, star) = stay_connected(&own, Role::Checks, SILENCE, Vec::new(), |_| Vec::new())?;
+    pub(super) fn meet(rendezvous: &Rendezvous) -> Result<Connections, CheckError> {
+        let nothing = Vec::new;
+        let met = stay_connected(rendezvous, Role::Checks, SILENCE, nothing(), |_| nothing());
+        let (_, star) = met?;
         let star = star.map_err(CheckError::Socket)?;
         Ok(Connections { star, heard: VecDeque::new() })
     }

@@ -1,7 +1,7 @@
 //! The tutorial's network: Dense(784 -> 10), ReLU on the logits, softmax cross-entropy.
 
 use super::dense::Dense;
-use super::{Architecture, Model, cross_entropy};
+use super::{Architecture, Model, loss_and_gradient};
 use crate::batch::Image;
 use crate::data::{CLASSES, PIXELS};
 use mpienv_sharding::operator::kernels;
@@ -40,7 +40,7 @@ impl Model for Linear {
         self.logits(parameters, images);
         let (rows, logits) = (&mut self.rows[..images.len()], &mut self.logits[..images.len()]);
         logits.copy_from_slice(rows);
-        let loss = cross_entropy::loss_and_gradient(rows, labels, 1.0 / whole as f32);
+        let loss = loss_and_gradient(rows, labels, 1.0 / whole as f32);
         kernels::mask(rows.as_flattened_mut(), logits.as_flattened());
         loss
     }

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::dense::Dense;
-use super::{Architecture, Model, cross_entropy};
+use super::{Architecture, Model, loss_and_gradient};
 use crate::batch::Image;
 use crate::data::{CLASSES, PIXELS};
 use mpienv_sharding::operator::kernels;
@@ -57,7 +57,7 @@ impl Model for Mlp {
         let (hidden, hidden_gradients) =
             (&self.hidden[..count], &mut self.hidden_gradients[..count]);
         let rows = &mut self.rows[..count];
-        let loss = cross_entropy::loss_and_gradient(rows, labels, 1.0 / whole as f32);
+        let loss = loss_and_gradient(rows, labels, 1.0 / whole as f32);
         Second::input_gradients(
             &parameters[FIRST.end..][..Second::WEIGHTS],
             rows,
