@@ -391,10 +391,7 @@ impl CheckError {
             | CheckError::Master { error, .. }
             | CheckError::PortInUse { error, .. } => error.kind(),
             CheckError::Measurement { kind, .. } => *kind,
-            CheckError::Inconsistent { .. }
-            | CheckError::Report(_)
-            | CheckError::OtherCommand { .. }
-            | CheckError::Socket(_) => ErrorKind::Refused,
+            _ => ErrorKind::Refused,
         }
     }
 }

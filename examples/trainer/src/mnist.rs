@@ -266,20 +266,18 @@ fn check_outputs(
         }
         taken.push((name, place));
     }
-    let wrong = |option: &'static str| {
-        move |error: io::Error| {
-            let text = format!("{option} must name a writable regular file, or a new one");
-            Error::input(format!("{error}; {text}"))
-        }
+    let wrong = |option: &str, error: io::Error| {
+        let text = format!("{option} must name a writable regular file, or a new one");
+        Error::input(format!("{error}; {text}"))
     };
     if let Some(path) = &options.metrics {
         let metrics = Metrics::new(path, options.checkpoints.resume);
-        outputs.push(Box::new(metrics.map_err(wrong("--metrics"))?));
+        outputs.push(Box::new(metrics.map_err(|error| wrong("--metrics", error))?));
     }
     #[cfg(feature = "plot")]
     if let Some(path) = &options.plot {
         let plot = crate::plot::Plot::new(path, options.title(rank), steps);
-        outputs.push(Box::new(plot.map_err(wrong("--plot"))?));
+        outputs.push(Box::new(plot.map_err(|error| wrong("--plot", error))?));
     }
     #[cfg(feature = "progress")]
     if !options.quiet {

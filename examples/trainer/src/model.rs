@@ -143,9 +143,8 @@ pub trait Model {
     /// Returns the sum of the samples' losses and the number classified correctly.
     fn evaluate(&mut self, parameters: &[f32], images: &[Image], labels: &[u8]) -> Evaluation {
         let rows = self.logits(parameters, images);
-        let correct =
-            rows.iter().zip(labels).filter(|(row, label)| class(row) == usize::from(**label));
-        let correct = correct.count() as u64;
+        let is_right = |(row, label): &(&[f32; CLASSES], &u8)| class(row) == usize::from(**label);
+        let correct = rows.iter().zip(labels).filter(is_right).count() as u64;
         let loss = loss_and_gradient(rows, labels, 1.0).into();
         Evaluation { loss, correct, count: labels.len() as u64 }
     }

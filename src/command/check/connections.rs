@@ -65,15 +65,10 @@ impl Connections {
             if begun.elapsed() > SILENCE {
                 return Err(CheckError::lost(ranks[at], &io::ErrorKind::TimedOut.into()));
             }
-            for (rank, heard) in self.star.turn(&[]).map_err(CheckError::Socket)? {
-                match (heard, ranks.iter().position(|&other| other == rank)) {
-                    (Heard::Said(bytes), Some(at)) => {
-                        let answer = serde_json::from_slice(&bytes).map_err(CheckError::Report)?;
-                        answers[at] = Some(answer);
-                    }
-                    (Heard::Lost(error), _) => return Err(CheckError::lost(rank, &error)),
-                    _ => {}
-                }
+            if let Some((rank, bytes)) = self.hear()?
+                && let Some(at) = ranks.iter().position(|&other| other == rank)
+            {
+                answers[at] = Some(serde_json::from_slice(&bytes).map_err(CheckError::Report)?);
             }
         }
         Ok(answers.into_iter().flatten().collect())
@@ -82,16 +77,22 @@ impl Connections {
     /// Returns rank 0's next order.
     pub(super) fn next(&mut self) -> Result<Order, CheckError> {
         loop {
-            while let Some((rank, heard)) = self.heard.pop_front() {
-                match heard {
-                    Heard::Said(bytes) => {
-                        return serde_json::from_slice(&bytes).map_err(CheckError::Report);
-                    }
-                    Heard::Lost(error) => return Err(CheckError::lost(rank, &error)),
-                    Heard::Came => {}
-                }
+            if let Some((_, bytes)) = self.hear()? {
+                return serde_json::from_slice(&bytes).map_err(CheckError::Report);
             }
+        }
+    }
+
+    /// Returns what has arrived next, and from whom. `None` if it is not a message, or if nothing has
+    /// arrived for a while.
+    fn hear(&mut self) -> Result<Option<(u32, Vec<u8>)>, CheckError> {
+        if self.heard.is_empty() {
             self.heard.extend(self.star.turn(&[]).map_err(CheckError::Socket)?);
+        }
+        match self.heard.pop_front() {
+            Some((rank, Heard::Said(bytes))) => Ok(Some((rank, bytes))),
+            Some((rank, Heard::Lost(error))) => Err(CheckError::lost(rank, &error)),
+            Some((_, Heard::Came)) | None => Ok(None),
         }
     }
 

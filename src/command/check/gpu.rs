@@ -129,7 +129,8 @@ fn test(
     }
     let nccl = match card {
         Ok((_, card)) if !findings.has_error() => {
-            Some(nccl::test(&mut group, &card, &cards, most, log, &mut findings)?)
+            let (group, card, findings) = (&mut group, &card, &mut findings);
+            Some(nccl::Test { group, card, most, findings }.run(&cards, log)?)
         }
         _ => None,
     };

@@ -206,12 +206,12 @@ fn hosts(meeting: &Meeting) -> Result<Vec<Contact>, CheckError> {
         }
         let card: Card = serde_json::from_slice(member.blob()).map_err(CheckError::Report)?;
         let host = printable(card.host.as_bytes());
-        let at = card.ports.iter().filter_map(|&port| Some((Port::new(port)?, port)));
-        let at = at.map(|(port, number)| match card.address {
-            Some(address) => SocketAddr::new(address, number),
-            None => member.at(port),
-        });
-        let at: Vec<_> = at.collect();
+        let at = |&number: &u16| {
+            let port = Port::new(number)?;
+            let chosen = card.address.map(|address| SocketAddr::new(address, number));
+            Some(chosen.unwrap_or_else(|| member.at(port)))
+        };
+        let at: Vec<_> = card.ports.iter().filter_map(at).collect();
         if at.len() == PORTS && *names.entry(host.clone()).or_insert(rank) == rank {
             hosts.push(Contact { rank, host, at });
         }

@@ -58,11 +58,8 @@ impl Model for Mlp {
             (&self.hidden[..count], &mut self.hidden_gradients[..count]);
         let rows = &mut self.rows[..count];
         let loss = loss_and_gradient(rows, labels, 1.0 / whole as f32);
-        Second::input_gradients(
-            &parameters[FIRST.end..][..Second::WEIGHTS],
-            rows,
-            hidden_gradients,
-        );
+        let weights = &parameters[FIRST.end..][..Second::WEIGHTS];
+        Second::input_gradients(weights, rows, hidden_gradients);
         kernels::mask(hidden_gradients.as_flattened_mut(), hidden.as_flattened());
         loss
     }

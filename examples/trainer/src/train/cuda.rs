@@ -417,9 +417,8 @@ impl<'a> GpuLearner<'a> {
         self.take(step, steps, stop, group)?;
         let Gpu { stream, task, epoch, memory, .. } = &self.gpu;
         let mut log = vec![0.0; 3 * steps];
-        stream
-            .memcpy_dtoh(&memory.log.slice(3 * step..3 * (step + steps)), &mut log)
-            .map_err(driver)?;
+        let taken = memory.log.slice(3 * step..3 * (step + steps));
+        stream.memcpy_dtoh(&taken, &mut log).map_err(driver)?;
         stream.synchronize().map_err(driver)?;
         for (step, &[own, loss, all]) in (step..).zip(log.as_chunks().0) {
             // The ranks stop after a step up to which the device has come.

@@ -69,88 +69,119 @@ struct Sum {
     wrong: Option<String>,
 }
 
-/// Connects the ranks through NCCL, and lets them sum. Adds what stands out.
-pub(super) fn test(
-    group: &mut Group,
-    card: &Card,
-    cards: &[CardReport],
-    most: u64,
-    log: &Log,
-    findings: &mut Findings<'_>,
-) -> Result<NcclReport, CheckError> {
-    let begun = Instant::now();
-    let joined = card.join(group);
-    let seconds = begun.elapsed().as_secs_f64();
-    let mut report = NcclReport { seconds, ..NcclReport::default() };
-    if let Some(joined) = agreed(group, joined, findings)? {
-        sums(group, &joined, most, findings, &mut report.sums)?;
-    }
-    let choices: Vec<Option<Choice>> = share(group, &log.choice())?;
-    let networks: Vec<_> = choices.iter().map(|own| own.as_ref()?.network.clone()).collect();
-    findings.of_network(cards, &networks);
-    if let Some(Some(own)) = choices.first().cloned() {
-        let Choice { network, interfaces, bootstrap, .. } = own;
-        (report.network, report.interfaces, report.bootstrap) = (network, interfaces, bootstrap);
-    }
-    let paths = (0..).zip(choices.into_iter().flatten()).flat_map(|(from, own)| {
-        own.sends.into_iter().map(move |(to, how)| PathReport { from, to, how })
-    });
-    report.paths = paths.collect();
-    if !findings.has_error() && group.size() > 2 {
-        let hosts: Vec<&str> = cards.iter().map(|card| card.host.as_str()).collect();
-        for (is_between, round) in rounds(&hosts) {
-            measure(group, card, &round, is_between, most, findings, &mut report.pairs)?;
+/// A test that all ranks go through together.
+pub(super) struct Test<'a, 'hosts> {
+    pub group: &'a mut Group,
+    pub card: &'a Card,
+    /// The most bytes of a sum.
+    pub most: u64,
+    /// Gets what stands out.
+    pub findings: &'a mut Findings<'hosts>,
+}
+
+impl Test<'_, '_> {
+    /// Connects the ranks through NCCL, and lets them sum.
+    pub(super) fn run(
+        &mut self,
+        cards: &[CardReport],
+        log: &Log,
+    ) -> Result<NcclReport, CheckError> {
+        let begun = Instant::now();
+        let joined = self.card.join(self.group);
+        let seconds = begun.elapsed().as_secs_f64();
+        let mut report = NcclReport { seconds, ..NcclReport::default() };
+        if let Some(joined) = self.agreed(joined)? {
+            self.sums(&joined, &mut report.sums)?;
         }
-        findings.of_pairs(&report.pairs);
+        let choices: Vec<Option<Choice>> = share(self.group, &log.choice())?;
+        let networks: Vec<_> = choices.iter().map(|own| own.as_ref()?.network.clone()).collect();
+        self.findings.of_network(cards, &networks);
+        if let Some(Some(own)) = choices.first().cloned() {
+            (report.network, report.interfaces) = (own.network, own.interfaces);
+            report.bootstrap = own.bootstrap;
+        }
+        let paths = (0..).zip(choices.into_iter().flatten()).flat_map(|(from, own)| {
+            own.sends.into_iter().map(move |(to, how)| PathReport { from, to, how })
+        });
+        report.paths = paths.collect();
+        if !self.findings.has_error() && self.group.size() > 2 {
+            let hosts: Vec<&str> = cards.iter().map(|card| card.host.as_str()).collect();
+            for (is_between, round) in rounds(&hosts) {
+                report.pairs.extend(self.measure(&round, is_between)?);
+            }
+            self.findings.of_pairs(&report.pairs);
+        }
+        Ok(report)
     }
-    Ok(report)
-}
 
-/// Returns what this rank has if all ranks have theirs, and otherwise adds why some have not.
-fn agreed<T>(
-    group: &mut Group,
-    own: Result<T, GpuError>,
-    findings: &mut Findings<'_>,
-) -> Result<Option<T>, CheckError> {
-    let problem = own.as_ref().err().cloned();
-    let problems: Vec<Option<GpuError>> = share(group, &problem)?;
-    let all_have = problems.iter().all(Option::is_none);
-    let why = "the program's own calls of NCCL fail in the same way, or wait forever";
-    findings.problems("nccl-failed", why, problems.into_iter());
-    Ok(own.ok().filter(|_| all_have))
-}
+    /// Returns what this rank has if all ranks have theirs, and otherwise adds why some have not.
+    fn agreed<T>(&mut self, own: Result<T, GpuError>) -> Result<Option<T>, CheckError> {
+        let problem = own.as_ref().err().cloned();
+        let problems: Vec<Option<GpuError>> = share(self.group, &problem)?;
+        let all_have = problems.iter().all(Option::is_none);
+        let why = "the program's own calls of NCCL fail in the same way, or wait forever";
+        self.findings.problems("nccl-failed", why, problems.into_iter());
+        Ok(own.ok().filter(|_| all_have))
+    }
 
-/// Sums over all ranks, from 8 bytes to the most.
-fn sums(
-    group: &mut Group,
-    joined: &Joined<'_>,
-    most: u64,
-    findings: &mut Findings<'_>,
-    reports: &mut Vec<SumReport>,
-) -> Result<(), CheckError> {
-    let mut bytes = FIRST.min(most.max(4));
-    loop {
-        let own = sum(joined, group, bytes);
-        let Some(own) = agreed(group, own, findings)? else { return Ok(()) };
-        let all: Vec<Sum> = share(group, &own)?;
-        let seconds = all.iter().map(|own| own.seconds).fold(0.0, f64::max);
-        let gb_per_s = bytes as f64 / seconds.max(f64::MIN_POSITIVE) / 1e9;
-        let ranks = f64::from(group.size());
-        let is_right = all.iter().all(|own| own.wrong.is_none());
-        let bus_gb_per_s = gb_per_s * 2.0 * (ranks - 1.0) / ranks;
-        reports.push(SumReport { bytes, seconds, gb_per_s, bus_gb_per_s, is_right });
-        let remedy =
-            "compare NCCL's versions, and test the hosts' memory and links (`dcgmi diag -r 3`)";
-        let wrong = |own: Sum| {
-            let what = format!("an all-reduce of {bytes} bytes: {}", own.wrong?);
-            Some(GpuError::new(what, remedy))
+    /// Sums over all ranks, from 8 bytes to the most.
+    fn sums(
+        &mut self,
+        joined: &Joined<'_>,
+        reports: &mut Vec<SumReport>,
+    ) -> Result<(), CheckError> {
+        let mut bytes = FIRST.min(self.most.max(4));
+        loop {
+            let own = sum(joined, self.group, bytes);
+            let Some(own) = self.agreed(own)? else { return Ok(()) };
+            let all: Vec<Sum> = share(self.group, &own)?;
+            let seconds = all.iter().map(|own| own.seconds).fold(0.0, f64::max);
+            let gb_per_s = bytes as f64 / seconds.max(f64::MIN_POSITIVE) / 1e9;
+            let ranks = f64::from(self.group.size());
+            let is_right = all.iter().all(|own| own.wrong.is_none());
+            let bus_gb_per_s = gb_per_s * 2.0 * (ranks - 1.0) / ranks;
+            reports.push(SumReport { bytes, seconds, gb_per_s, bus_gb_per_s, is_right });
+            let remedy =
+                "compare NCCL's versions, and test the hosts' memory and links (`dcgmi diag -r 3`)";
+            let wrong = |own: Sum| {
+                let what = format!("an all-reduce of {bytes} bytes: {}", own.wrong?);
+                Some(GpuError::new(what, remedy))
+            };
+            let why = "a training with these ranks is wrong, although nothing fails";
+            self.findings.problems("nccl-wrong", why, all.into_iter().map(wrong));
+            if bytes >= self.most || !is_right {
+                return Ok(());
+            }
+            bytes = (bytes * FACTOR).min(self.most);
+        }
+    }
+
+    /// Lets the pairs of one round sum, each by itself.
+    fn measure(
+        &mut self,
+        round: &[(u32, u32)],
+        is_between: bool,
+    ) -> Result<Vec<PairSpeed>, CheckError> {
+        let rank = self.group.rank().index();
+        let own = round.iter().position(|&(one, other)| one == rank || other == rank);
+        let color = own.unwrap_or(round.len() + rank as usize);
+        let mut pair = self.group.split(u32::try_from(color).unwrap_or(u32::MAX), rank)?;
+        let bytes = self.most.min(OF_PAIR);
+        let time = |_| {
+            let numbers = vec![1.0; (bytes / 4).max(1) as usize];
+            let (_, seconds) = self.card.join(&mut pair)?.sum(&mut pair, &numbers, REPEATED.0)?;
+            Ok(seconds)
         };
-        let why = "a training with these ranks is wrong, although nothing fails";
-        findings.problems("nccl-wrong", why, all.into_iter().map(wrong));
-        if bytes >= most || !is_right {
-            return Ok(());
-        }
-        bytes = (bytes * FACTOR).min(most);
+        let own = own.map(time).transpose();
+        let Some(own) = self.agreed(own)? else { return Ok(Vec::new()) };
+        let seconds: Vec<Option<f64>> = share(self.group, &own)?;
+        let speeds = round.iter().filter_map(|&(one, other)| {
+            let slower = seconds[one as usize]?.max(seconds[other as usize]?);
+            let gb_per_s = bytes as f64 / slower.max(f64::MIN_POSITIVE) / 1e9;
+            Some(PairSpeed { ranks: [one, other], between_hosts: is_between, gb_per_s })
+        });
+        pair.close()?;
+        Ok(speeds.collect())
     }
 }
 
@@ -177,37 +208,6 @@ fn sum(joined: &Joined<'_>, group: &mut Group, bytes: u64) -> Result<Sum, GpuErr
 /// What a rank contributes: whole numbers, whose sums `f32` holds exactly.
 fn value(at: usize, rank: u32) -> f32 {
     ((at % 251) as u32 + rank % 64) as f32
-}
-
-/// Lets the pairs of one round sum, each by itself.
-fn measure(
-    group: &mut Group,
-    card: &Card,
-    round: &[(u32, u32)],
-    is_between: bool,
-    most: u64,
-    findings: &mut Findings<'_>,
-    speeds: &mut Vec<PairSpeed>,
-) -> Result<(), CheckError> {
-    let rank = group.rank().index();
-    let own = round.iter().position(|&(one, other)| one == rank || other == rank);
-    let color = own.unwrap_or(round.len() + rank as usize);
-    let mut pair = group.split(u32::try_from(color).unwrap_or(u32::MAX), rank)?;
-    let bytes = most.min(OF_PAIR);
-    let time = |pair: &mut Group| {
-        let numbers = vec![1.0; (bytes / 4).max(1) as usize];
-        card.join(pair)?.sum(pair, &numbers, REPEATED.0).map(|(_, seconds)| seconds)
-    };
-    let own = own.map(|_| time(&mut pair)).transpose();
-    let Some(own) = agreed(group, own, findings)? else { return Ok(()) };
-    let seconds: Vec<Option<f64>> = share(group, &own)?;
-    speeds.extend(round.iter().filter_map(|&(one, other)| {
-        let slower = seconds[one as usize]?.max(seconds[other as usize]?);
-        let gb_per_s = bytes as f64 / slower.max(f64::MIN_POSITIVE) / 1e9;
-        Some(PairSpeed { ranks: [one, other], between_hosts: is_between, gb_per_s })
-    }));
-    pair.close()?;
-    Ok(())
 }
 
 /// Pairs of ranks that measure at the same time.
