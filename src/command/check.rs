@@ -92,8 +92,7 @@ pub(crate) fn meet(
     let map = |meeting: &Meeting| -> Result<JobMap, CheckError> {
         let brought = (0..).zip(meeting.members());
         let brought = brought.map(|(rank, member)| contribution(rank, member, command));
-        let brought = brought.collect::<Result<Vec<_>, _>>()?.into_iter();
-        let (ranks, measures): (Vec<_>, _) = brought.map(|own| (own.report, own.measures)).unzip();
+        let (ranks, measures): (Vec<_>, Vec<_>) = brought.collect::<Result<_, _>>()?;
         let master = if is_unspecified { as_others_call_it(&ranks) } else { None };
         let (master, seconds) =
             (master.unwrap_or(&own.report.master).to_owned(), begun.elapsed().as_secs_f64());
@@ -115,7 +114,7 @@ pub(crate) fn meet(
         };
         Ok(map.compared())
     };
-    let probe = MasterProbe::begin(info);
+    let found = inspect_master(info);
     let own_bytes = bring(command, &own)?;
     let gathered = rendezvous.gather_with_reply(own_bytes, |meeting| {
         let report =
@@ -124,7 +123,8 @@ pub(crate) fn meet(
     });
     let gathered = gathered.map_err(|error| {
         let is_in_use = matches!(error, rendezvous::RendezvousError::PortInUse { .. });
-        match (probe.and_then(|probe| probe.end(info)), another(info).filter(|_| is_in_use)) {
+        let cause = found.and_then(|found| cause_at_master(&found, info));
+        match (cause, another(info).filter(|_| is_in_use)) {
             (Some((code, seen)), _) => CheckError::Master { code, seen, error },
             (None, Some((how, own))) => CheckError::PortInUse { error, how, own },
             (None, None) => CheckError::Rendezvous(error),
@@ -162,11 +162,10 @@ pub(crate) fn measure(
     map: Option<&mut JobMap>,
 ) -> Result<(), CheckError> {
     let _files = OpenFiles::for_meeting(info);
+    let rendezvous = rendezvous(info, timeout, bind)?;
     // A rank that is alone has a map, and meets no other rank.
-    let simulated = Environment::current().get(SIMULATED).is_some();
-    let meet = |most| Mesh::meet(info, timeout, bind, most, simulated);
-    let mesh = measures.mesh.map(meet).transpose()?;
-    let mut others = Connections::meet(info, timeout, bind)?;
+    let mesh = measures.mesh.map(|most| Mesh::meet(info, &rendezvous, most)).transpose()?;
+    let mut others = Connections::meet(&rendezvous)?;
     if let Some(map) = map {
         map.mesh = mesh.map(|mesh| mesh.lead(&mut others)).transpose()?;
         if measures.compute {
@@ -213,10 +212,11 @@ pub(crate) fn exchange_endpoints(
     let meeting = rendezvous(info, timeout, None)?.all_gather(own)?;
     let endpoint = |member: &Member| {
         let text = printable(member.blob());
-        let is_endpoint = text.parse::<SocketAddr>().is_ok();
-        let report =
-            || format!("{text:?} is not an address; start the same version of mpienv on all hosts");
-        if is_endpoint { Ok(text) } else { Err(CheckError::Inconsistent { report: report() }) }
+        if text.parse::<SocketAddr>().is_ok() {
+            return Ok(text);
+        }
+        let remedy = "start the same version of mpienv on all hosts";
+        Err(CheckError::Inconsistent { report: format!("{text:?} is not an address; {remedy}") })
     };
     meeting.members().iter().map(endpoint).collect()
 }
@@ -273,15 +273,16 @@ pub(crate) fn brought<T: DeserializeOwned>(
     })
 }
 
-fn contribution(rank: u32, member: &Member, command: &str) -> Result<Contribution, CheckError> {
-    let Contribution { report, measures } = brought(rank, member, command)?;
-    let report = RankReport {
-        host: printable(report.host.as_bytes()),
-        address: Some(member.address()),
-        master: printable(report.master.as_bytes()),
-        ..report
-    };
-    Ok(Contribution { report, measures })
+fn contribution(
+    rank: u32,
+    member: &Member,
+    command: &str,
+) -> Result<(RankReport, Measures), CheckError> {
+    let Contribution { mut report, measures } = brought(rank, member, command)?;
+    report.host = printable(report.host.as_bytes());
+    report.address = Some(member.address());
+    report.master = printable(report.master.as_bytes());
+    Ok((report, measures))
 }
 
 /// What to do if ranks of one job run different commands.
@@ -292,43 +293,39 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// exit.
 const PROBE: Duration = Duration::from_millis(200);
 
-/// Rank 0's inspection of the master's address, which continues while rank 0 waits.
-struct MasterProbe {
-    found: Receiver<Option<(Finding, Vec<SocketAddr>)>>,
+/// What rank 0 finds at the master's address while it waits.
+type Found = Receiver<Option<(Finding, Vec<SocketAddr>)>>;
+
+/// Starts the inspection of the master's address. Returns `None` on other ranks, which learn the
+/// cause from rank 0.
+fn inspect_master(info: &ClusterInfo) -> Option<Found> {
+    let info = Some(info.clone()).filter(|info| info.rank().is_first() && info.world_size() > 1)?;
+    let (sender, found) = mpsc::channel();
+    let probe = move || {
+        let elsewhere = doctor::master_elsewhere(&info, PATIENCE);
+        let port = info.meeting_port().get();
+        let found = elsewhere.map(|(finding, found)| {
+            (finding, found.into_iter().map(|address| SocketAddr::new(address, port)).collect())
+        });
+        // The receiver may be gone.
+        let _ = sender.send(found);
+    };
+    thread::Builder::new().name("probe".to_owned()).spawn(probe).ok()?;
+    Some(found)
 }
 
-impl MasterProbe {
-    /// Starts the inspection. Returns `None` on other ranks, which learn the cause from rank 0.
-    fn begin(info: &ClusterInfo) -> Option<MasterProbe> {
-        let info =
-            Some(info.clone()).filter(|info| info.rank().is_first() && info.world_size() > 1)?;
-        let (sender, found) = mpsc::channel();
-        let probe = move || {
-            let elsewhere = doctor::master_elsewhere(&info, PATIENCE);
-            let port = info.meeting_port().get();
-            let found = elsewhere.map(|(finding, found)| {
-                (finding, found.into_iter().map(|address| SocketAddr::new(address, port)).collect())
-            });
-            // The receiver may be gone.
-            let _ = sender.send(found);
-        };
-        thread::Builder::new().name("probe".to_owned()).spawn(probe).ok()?;
-        Some(MasterProbe { found })
-    }
-
-    /// Returns the finding that says why the ranks did not meet, if the master's address shows the
-    /// cause: its code and its text.
-    fn end(self, info: &ClusterInfo) -> Option<(&'static str, String)> {
-        let (Finding { code, what, why, remedy, .. }, addresses) =
-            self.found.recv_timeout(PROBE).ok().flatten()?;
-        let answers =
-            addresses.iter().any(|address| TcpStream::connect_timeout(address, PROBE).is_ok());
-        let answers = match answers {
-            true => format!("; another program answers there, on port {}", info.meeting_port()),
-            false => String::new(),
-        };
-        Some((code, format!("{what}{answers}\n  why: {why}\n  remedy: {remedy}")))
-    }
+/// Returns the finding that says why the ranks did not meet, if the master's address shows the
+/// cause: its code and its text.
+fn cause_at_master(found: &Found, info: &ClusterInfo) -> Option<(&'static str, String)> {
+    let (Finding { code, what, why, remedy, .. }, addresses) =
+        found.recv_timeout(PROBE).ok().flatten()?;
+    let answers =
+        addresses.iter().any(|address| TcpStream::connect_timeout(address, PROBE).is_ok());
+    let answers = match answers {
+        true => format!("; another program answers there, on port {}", info.meeting_port()),
+        false => String::new(),
+    };
+    Some((code, format!("{what}{answers}\n  why: {why}\n  remedy: {remedy}")))
 }
 
 /// Why the ranks did not meet.
@@ -394,10 +391,7 @@ impl CheckError {
             | CheckError::Master { error, .. }
             | CheckError::PortInUse { error, .. } => error.kind(),
             CheckError::Measurement { kind, .. } => *kind,
-            CheckError::Inconsistent { .. }
-            | CheckError::Report(_)
-            | CheckError::OtherCommand { .. }
-            | CheckError::Socket(_) => ErrorKind::Refused,
+            _ => ErrorKind::Refused,
         }
     }
 }

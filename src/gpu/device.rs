@@ -6,6 +6,7 @@ use cudarc::driver::result::device;
 use cudarc::driver::sys::{CUdevice, CUdevice_attribute, CUuuid};
 use cudarc::driver::{CudaContext, DriverError, result};
 use mpienv_core::ClusterInfo;
+use mpienv_core::seam::counted;
 
 use crate::{GpuError, Result, library};
 
@@ -45,14 +46,10 @@ impl Device {
         let device = ordinal.and_then(|ordinal| devices.get(ordinal as usize).cloned());
         device.ok_or_else(|| {
             let place = info.local_rank().map(|rank| format!(" (local rank {rank})"));
-            let count = devices.len();
-            let noun = if count == 1 { "device" } else { "devices" };
+            let (rank, place) = (info.rank().index(), place.unwrap_or_default());
+            let seen = counted(devices.len(), "device");
             GpuError::new(
-                format!(
-                    "rank {}{} has no GPU: it sees {count} {noun}",
-                    info.rank().index(),
-                    place.unwrap_or_default()
-                ),
+                format!("rank {rank}{place} has no GPU: it sees {seen}"),
                 "start as many ranks on each host as it has GPUs, or ask the scheduler for more of \
                  them",
             )

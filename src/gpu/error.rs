@@ -4,9 +4,10 @@ use std::fmt;
 
 use cudarc::driver::DriverError;
 use cudarc::driver::sys::CUresult;
+use serde::{Deserialize, Serialize};
 
 /// Why a GPU or NCCL cannot be used, and what to do about it.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct GpuError {
     what: String,
     remedy: String,

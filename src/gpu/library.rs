@@ -43,19 +43,11 @@ impl Needed {
     pub(crate) fn check(&self) -> Result<()> {
         // SAFETY: the initializers of these libraries only set up their own data.
         let is_present = || unsafe { (self.is_present)() };
-        if is_present() {
+        // The loader finds a library by its own name once it is loaded.
+        if is_present() || (packaged(self.packaged).map(mem::forget).is_some() && is_present()) {
             return Ok(());
         }
-        if let Some(library) = packaged(self.packaged) {
-            // The loader finds a library by its own name once it is loaded.
-            mem::forget(library);
-        }
-        let is_packaged = !self.packaged.is_empty();
-        if is_present() {
-            Ok(())
-        } else {
-            Err(missing(self.what, self.file, is_packaged, self.remedy))
-        }
+        Err(missing(self.what, self.file, !self.packaged.is_empty(), self.remedy))
     }
 }
 
@@ -108,15 +100,10 @@ fn missing(what: &str, file: &str, is_packaged: bool, remedy: &str) -> GpuError 
         Some(path) => format!("LD_LIBRARY_PATH ({})", path.to_string_lossy()),
         None => "LD_LIBRARY_PATH, which is not set,".to_owned(),
     };
-    let packages = match prefix().filter(|_| is_packaged) {
-        Some(prefix) => {
-            format!(
-                ", and {}/lib/python*/site-packages/nvidia/*/lib does not have it",
-                prefix.display()
-            )
-        }
-        None => String::new(),
-    };
+    let packages = prefix().filter(|_| is_packaged).map_or(String::new(), |prefix| {
+        let prefix = prefix.display();
+        format!(", and {prefix}/lib/python*/site-packages/nvidia/*/lib does not have it")
+    });
     GpuError::new(
         format!(
             "cannot load {what}: the loader found no {file} in the folders of {searched} and of the system{packages}"

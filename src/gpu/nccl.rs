@@ -109,14 +109,11 @@ impl Nccl {
         /// # Safety
         /// `F` is the function's type.
         unsafe fn function<F: Copy>(library: &libloading::Library, name: &str) -> Result<F> {
+            let remedy = "install NCCL 2.17 or newer, and put its folder first on LD_LIBRARY_PATH";
             // SAFETY: the caller gives the type.
             let found = unsafe { library.get::<F>(name.as_bytes()) };
-            found.map(|found| *found).map_err(|_| {
-                GpuError::new(
-                    format!("NCCL has no function {name}"),
-                    "install NCCL 2.17 or newer, and put its folder first on LD_LIBRARY_PATH",
-                )
-            })
+            let missing = |_| GpuError::new(format!("NCCL has no function {name}"), remedy);
+            found.map(|found| *found).map_err(missing)
         }
         // SAFETY: the types are those of nccl.h.
         unsafe {
@@ -126,10 +123,8 @@ impl Nccl {
             let code = get_version(&mut version);
             if code != SUCCESS {
                 let what = format!("cannot ask NCCL for its version: it returns {code}");
-                return Err(GpuError::new(
-                    what,
-                    "set NCCL_DEBUG=INFO and look at what NCCL prints",
-                ));
+                let remedy = "set NCCL_DEBUG=INFO and look at what NCCL prints";
+                return Err(GpuError::new(what, remedy));
             }
             if version < OLDEST {
                 return Err(GpuError::new(
@@ -155,14 +150,15 @@ impl Nccl {
         let mut id = Id([0; 128]);
         // SAFETY: NCCL fills the id.
         let code = unsafe { (self.get_unique_id)(&mut id) };
-        if code == SUCCESS {
-            Ok(id)
-        } else {
-            Err(self.error("make an id", code, std::ptr::null_mut()))
-        }
+        self.checked("make an id", code, std::ptr::null_mut())?;
+        Ok(id)
     }
 
-    fn error(&self, purpose: &str, code: c_int, comm: Comm) -> GpuError {
+    /// Returns an error, with what NCCL last said, unless a call has been made or goes on.
+    fn checked(&self, purpose: &str, code: c_int, comm: Comm) -> Result<()> {
+        if [SUCCESS, IN_PROGRESS].contains(&code) {
+            return Ok(());
+        }
         let text = |pointer: *const c_char| match pointer.is_null() {
             true => String::new(),
             // SAFETY: NCCL returns text that ends with a zero and stays until its next call.
@@ -170,7 +166,7 @@ impl Nccl {
         };
         // SAFETY: NCCL takes any code, and no communicator for its last error at all.
         let (name, said) = unsafe { ((self.error_string)(code), (self.last_error)(comm)) };
-        GpuError::from_nccl(purpose, &text(name), &text(said))
+        Err(GpuError::from_nccl(purpose, &text(name), &text(said)))
     }
 }
 
@@ -193,10 +189,8 @@ struct Introduction {
     host: String,
     /// By which name NCCL knows the host, if a user has chosen one.
     nccl_host: Option<String>,
-    /// NCCL's version and the device's UUID, or why the rank cannot connect.
-    ready: std::result::Result<(String, String), String>,
-    /// Rank 0's id.
-    id: Option<Vec<u8>>,
+    /// NCCL's version, the device's UUID and rank 0's id, or why the rank cannot connect.
+    ready: Result<(String, String, Option<Vec<u8>>)>,
 }
 
 /// The devices of all ranks of a group, connected by NCCL.
@@ -243,28 +237,23 @@ impl Communicator {
         let nccl = Nccl::get();
         let uuid = stream.context().uuid();
         let uuid = uuid.map_err(|error| GpuError::from_driver("ask for the device's UUID", error));
-        let made = nccl.clone().and_then(|nccl| {
-            let id = (own == 0).then(|| nccl.unique_id()).transpose()?;
-            Ok((text_of(nccl.version), uuid?, id))
-        });
         // A rank that fails says so: the others would wait for it.
-        let (ready, id) = match made {
-            Ok((version, uuid, id)) => (Ok((version, format!("{:?}", uuid.bytes))), id),
-            Err(error) => (Err(error.to_string()), None),
-        };
+        let ready = nccl.clone().and_then(|nccl| {
+            let id = (own == 0).then(|| nccl.unique_id()).transpose()?;
+            let id = id.map(|id| id.0.map(|byte| byte as u8).to_vec());
+            Ok((text_of(nccl.version), format!("{:?}", uuid?.bytes), id))
+        });
         let environment = Environment::current();
         let introduction = Introduction {
             host: mpienv_core::host_name().unwrap_or_default(),
             nccl_host: environment.get("NCCL_HOSTID").map(|id| id.to_string_lossy().into_owned()),
             ready,
-            id: id.map(|id| id.0.map(|byte| byte as u8).to_vec()),
         };
         let known = introduced(group, &introduction)?;
         check(&known)?;
         let mut id = Id([0; 128]);
-        for (byte, sent) in
-            id.0.iter_mut().zip(known.first().and_then(|one| one.id.as_deref()).unwrap_or_default())
-        {
+        let sent = known.first().and_then(|one| one.ready.as_ref().ok()?.2.as_ref());
+        for (byte, sent) in id.0.iter_mut().zip(sent.into_iter().flatten()) {
             *byte = *sent as c_char;
         }
         let (nccl, mut comm) = (nccl?, std::ptr::null_mut());
@@ -352,10 +341,7 @@ impl Communicator {
     }
 
     fn checked(&self, purpose: &str, code: c_int) -> Result<()> {
-        match code {
-            SUCCESS | IN_PROGRESS => Ok(()),
-            code => Err(self.nccl.error(purpose, code, self.comm.get())),
-        }
+        self.nccl.checked(purpose, code, self.comm.get())
     }
 
     /// Ends what NCCL does, without the other ranks.
@@ -429,7 +415,7 @@ fn check(known: &[Introduction]) -> Result<()> {
     let mut devices = Vec::new();
     let mut first: Option<&str> = None;
     for (rank, one) in known.iter().enumerate() {
-        let (version, uuid) = one.ready.as_ref().map_err(|error| {
+        let (version, uuid, _) = one.ready.as_ref().map_err(|error| {
             GpuError::new(format!("{}: {error}", place(rank)), "then start all ranks again")
         })?;
         let first = *first.get_or_insert(version);
@@ -477,8 +463,7 @@ mod tests {
         Introduction {
             host: host.to_owned(),
             nccl_host: None,
-            ready: Ok(("2.28.9".to_owned(), uuid.to_owned())),
-            id: None,
+            ready: Ok(("2.28.9".to_owned(), uuid.to_owned(), None)),
         }
     }
 
@@ -492,12 +477,12 @@ mod tests {
         apart[2].nccl_host = Some("other".to_owned());
         assert!(check(&apart).is_ok());
         let mut newer = rank("b", "1");
-        newer.ready = Ok(("2.29.1".to_owned(), "1".to_owned()));
+        newer.ready = Ok(("2.29.1".to_owned(), "1".to_owned(), None));
         let text = error(&[rank("a", "1"), newer]);
         assert_eq!(text, "rank 0 on a has NCCL 2.28.9, and rank 1 on b has 2.29.1");
         let mut without = rank("b", "1");
-        without.ready = Err("there is no NCCL".to_owned());
-        assert_eq!(error(&[rank("a", "1"), without]), "rank 1 on b: there is no NCCL");
+        without.ready = Err(GpuError::new("there is no NCCL", "install it"));
+        assert_eq!(error(&[rank("a", "1"), without]), "rank 1 on b: there is no NCCL; install it");
     }
 
     #[test]

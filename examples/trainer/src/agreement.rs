@@ -1,6 +1,6 @@
 //! Checks that all ranks have the same configuration, data and parameters.
 
-use crate::data::{CLASSES, Datasets};
+use crate::data::{CLASSES, Dataset, Datasets};
 use crate::train::TrainConfig;
 use mpienv::collective::{CollectiveError, Group};
 use mpienv_sharding::error::{Error, Reach};
@@ -25,10 +25,6 @@ struct Terms<'a> {
 /// Names the strategy of a run without operator sharding.
 pub const DATA_PARALLEL: &str = "data parallel";
 
-/// Names it if GPUs train.
-#[cfg(feature = "cuda")]
-pub const ON_GPUS: &str = "data parallel on GPUs";
-
 /// Compares the model, strategy, configuration and label counts of all ranks.
 pub fn check_config(
     model: &str,
@@ -38,23 +34,12 @@ pub fn check_config(
     group: &mut Group,
 ) -> Result<(), Error> {
     let version = env!("CARGO_PKG_VERSION");
-    let terms = Terms {
-        version,
-        model,
-        strategy,
-        train: data.train.class_counts(),
-        test: data.test.class_counts(),
-        config,
-    };
+    let [train, test] = [&data.train, &data.test].map(Dataset::class_counts);
+    let terms = Terms { version, model, strategy, train, test, config };
     let own = serde_json::to_vec(&terms).map_err(Error::input)?;
     let all = group.all_gather(&own)?;
-    let Some(first) = all.first() else {
-        return Ok(());
-    };
-    match all.iter().enumerate().find(|(_, other)| *other != first) {
-        Some((rank, other)) => Err(difference(rank, other, first)),
-        None => Ok(()),
-    }
+    let other = all.iter().enumerate().find(|(_, other)| **other != all[0]);
+    other.map_or(Ok(()), |(rank, other)| Err(difference(rank, other, &all[0])))
 }
 
 fn difference(rank: usize, found: &[u8], expected: &[u8]) -> Error {

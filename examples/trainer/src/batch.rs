@@ -24,17 +24,12 @@ pub struct Batch {
     /// Only the first `labels.len()` are in use.
     images: Vec<Image>,
     labels: Vec<u8>,
-    arch: Arch,
 }
 
 impl Batch {
     /// Creates an empty batch with room for `capacity` samples.
     pub fn new(capacity: usize) -> Batch {
-        Batch {
-            images: vec![[0.0; PIXELS]; capacity],
-            labels: Vec::with_capacity(capacity),
-            arch: Arch::new(),
-        }
+        Batch { images: vec![[0.0; PIXELS]; capacity], labels: Vec::with_capacity(capacity) }
     }
 
     /// Replaces the batch with the samples of `data` at `indices`, up to the capacity.
@@ -43,8 +38,9 @@ impl Batch {
     /// If an index is not below the count of `data`.
     pub fn gather(&mut self, data: &Dataset, indices: impl Iterator<Item = usize>) {
         self.labels.clear();
+        let arch = Arch::new();
         for (row, index) in self.images.iter_mut().zip(indices) {
-            normalize(self.arch, data.image(index), row);
+            normalize(arch, data.image(index), row);
             self.labels.push(data.labels()[index]);
         }
     }
@@ -113,15 +109,14 @@ pub enum Order {
 }
 
 impl Order {
-    /// Fills `samples` with the indices 0, 1, .. in the order of `epoch`, which is the same on
-    /// every rank.
-    pub fn arrange(self, samples: &mut [usize], seed: u64, epoch: u32) {
-        for (index, sample) in samples.iter_mut().enumerate() {
-            *sample = index;
-        }
+    /// Returns the indices of `count` samples in the order of `epoch`, which is the same on every
+    /// rank.
+    pub fn arrange(self, count: usize, seed: u64, epoch: u32) -> Vec<usize> {
+        let mut samples: Vec<usize> = (0..count).collect();
         if self == Order::Shuffle {
-            Stream::new(seed, Purpose::Epoch(epoch)).shuffle(samples);
+            Stream::new(seed, Purpose::Epoch(epoch)).shuffle(&mut samples);
         }
+        samples
     }
 }
 
@@ -171,8 +166,7 @@ mod tests {
         fn every_sample_is_seen_exactly_once_an_epoch(
             samples in 1usize..3000, ranks in 1u32..20, batch in 1usize..200, seed: u64, epoch in 0u32..5,
         ) {
-            let mut order = vec![0; samples];
-            Order::Shuffle.arrange(&mut order, seed, epoch);
+            let order = Order::Shuffle.arrange(samples, seed, epoch);
             let mut seen = vec![0; samples];
             for positions in global_batches(samples, batch * ranks as usize) {
                 for rank in Rank::new(0, ranks).unwrap().all() {
@@ -204,11 +198,7 @@ mod tests {
 
     #[test]
     fn epochs_and_seeds_have_orders_of_their_own() {
-        let order = |seed, epoch| {
-            let mut samples = vec![0; 100];
-            Order::Shuffle.arrange(&mut samples, seed, epoch);
-            samples
-        };
+        let order = |seed, epoch| Order::Shuffle.arrange(100, seed, epoch);
         assert_eq!(order(1, 0), order(1, 0));
         assert_ne!(order(1, 0), order(1, 1));
         assert_ne!(order(1, 0), order(2, 0));

@@ -263,13 +263,10 @@ fn file(run: &Run, position: Position, parameters: &[f32]) -> TensorFile {
         ("step", step.to_string()),
         ("loss sum", loss_sum.to_string()),
     ];
-    let terms = run
-        .terms
-        .iter()
-        .filter(|(name, text)| *name != STRATEGY || text != agreement::DATA_PARALLEL)
-        .cloned();
-    let entries =
-        terms.chain(position).map(|(name, text)| (name.to_owned(), text.into())).collect();
+    let is_written =
+        |(name, text): &&(&str, String)| *name != STRATEGY || text != agreement::DATA_PARALLEL;
+    let terms = run.terms.iter().filter(is_written).cloned().chain(position);
+    let entries = terms.map(|(name, text)| (name.to_owned(), text.into())).collect();
     TensorFile::sealed(entries, parameters::to_tensors(&run.shapes, parameters))
 }
 
@@ -341,13 +338,11 @@ impl Folder {
     /// Locks the folder for this run, creating it if it is missing. Leaves the checkpoints in it
     /// unchanged.
     fn open(path: &Path, remark: &mut dyn FnMut(&str)) -> Result<Folder, Error> {
-        let lock =
-            FolderLock::take(path, "--checkpoint-dir", remark).map_err(|error| {
-                match error.kind() {
-                    io::ErrorKind::ResourceBusy => Error::input(error),
-                    _ => unusable(error),
-                }
-            })?;
+        let wrong = |error: io::Error| match error.kind() {
+            io::ErrorKind::ResourceBusy => Error::input(error),
+            _ => unusable(error),
+        };
+        let lock = FolderLock::take(path, "--checkpoint-dir", remark).map_err(wrong)?;
         Ok(Folder { path: path.to_owned(), _lock: lock })
     }
 

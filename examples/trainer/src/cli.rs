@@ -2,7 +2,6 @@
 
 use crate::batch::Order;
 use crate::checkpoint;
-use crate::data::Source;
 use crate::model::Architecture;
 use crate::train::TrainConfig;
 use clap::builder::{OsStringValueParser, TypedValueParser};
@@ -20,7 +19,7 @@ use mpienv_sharding::plan::{Collectives, Plan, Terms};
 use mpienv_sharding::strategy::Assignment;
 use std::ffi::OsString;
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// The default learning rate.
@@ -270,12 +269,9 @@ impl MnistArgs {
 
     /// The title of the run's plot.
     pub fn title(&self, rank: Rank) -> String {
-        let data = match self.source() {
-            Source::Folder(folder) => folder
-                .file_name()
-                .map_or_else(|| "data".into(), |name| name.to_string_lossy().into_owned()),
-            Source::Embedded => "embedded digits".to_owned(),
-        };
+        let data = self.data().map_or("embedded digits".into(), |folder| {
+            folder.file_name().unwrap_or("data".as_ref()).to_string_lossy()
+        });
         let MnistArgs { batch_size, learning_rate, seed, .. } = self;
         let ranks =
             if rank.size() == 1 { "1 rank".to_owned() } else { format!("{} ranks", rank.size()) };
@@ -287,12 +283,9 @@ impl MnistArgs {
         )
     }
 
-    /// Returns the source of the data. An empty DATA_PATH counts as unset.
-    pub fn source(&self) -> Source {
-        match &self.data {
-            Some(folder) if !folder.is_empty() => Source::Folder(folder.into()),
-            _ => Source::Embedded,
-        }
+    /// Returns the folder of the data, if the user names one. An empty DATA_PATH counts as unset.
+    pub fn data(&self) -> Option<&Path> {
+        self.data.as_deref().filter(|folder| !folder.is_empty()).map(Path::new)
     }
 }
 

@@ -6,6 +6,7 @@ pub mod idx;
 use std::path::{Path, PathBuf};
 use std::thread;
 
+use self::idx::{IMAGES_MAGIC, LABELS_MAGIC};
 use mpienv_sharding::error::Error;
 use mpienv_sharding::join;
 
@@ -92,30 +93,31 @@ pub struct Datasets {
     pub test: Dataset,
 }
 
-/// A source of training and test data.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Source {
-    /// A folder with MNIST's four files, or with a data set in the same format.
-    Folder(PathBuf),
-    /// Digits drawn by code; always the same.
-    Embedded,
-}
+/// The names of the images' file and of the labels', for training and for the test.
+const TRAIN: [&str; 2] = ["train-images-idx3-ubyte", "train-labels-idx1-ubyte"];
+const TEST: [&str; 2] = ["t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"];
 
-impl Source {
-    /// Reads or draws the training and the test set.
-    pub fn load(&self) -> Result<Datasets, Error> {
-        let Source::Folder(folder) = self else {
-            return Ok(digits::draw());
-        };
-        let train = find(folder, Split::Train)?;
-        let test = find(folder, Split::Test)?;
+impl Datasets {
+    /// Reads the training and the test set from a folder with MNIST's four files, or with a data set
+    /// in the same format. Without a folder, draws digits by code, which are always the same.
+    pub fn load(folder: Option<&Path>) -> Result<Datasets, Error> {
+        let Some(folder) = folder else { return Ok(digits::draw()) };
+        if !folder.is_dir() {
+            let folder = folder.display();
+            return Err(Error::input(format!("{folder} is not a folder: {REMEDY}")));
+        }
+        let train = find(folder, TRAIN, &["", "train"])?;
+        // The tutorial sets DATA_PATH to MNIST_Data/train. The test files are in MNIST_Data/test.
+        let is_train = find_file(folder, TRAIN[0]).is_some();
+        let beside: &[&str] = if is_train { &["../test", ".."] } else { &[] };
+        let test = find(folder, TEST, &[&["", "test"], beside].concat())?;
         // Decompression takes most of the time before the first step, so the two sets are read in
         // parallel.
         let (train, test) = thread::scope(|scope| {
-            match thread::Builder::new().spawn_scoped(scope, || test.read()) {
-                Ok(other) => (train.read(), other.join()),
+            match thread::Builder::new().spawn_scoped(scope, || read(&test)) {
+                Ok(other) => (read(&train), other.join()),
                 // If no thread can be started, read one set after the other.
-                Err(_) => (train.read(), Ok(test.read())),
+                Err(_) => (read(&train), Ok(read(&test))),
             }
         });
         match test {
@@ -125,80 +127,41 @@ impl Source {
     }
 }
 
-/// The two parts of MNIST.
-#[derive(Clone, Copy)]
-enum Split {
-    Train,
-    Test,
+/// Reads a file of images and the file of their labels.
+fn read([images, labels]: &[PathBuf; 2]) -> Result<Dataset, Error> {
+    let mismatch = |fault: Error| {
+        let files = format!("{} and {}", images.display(), labels.display());
+        Error::input(format!("{files} do not belong together: {fault}"))
+    };
+    let labels = idx::open(labels, LABELS_MAGIC)?.read()?;
+    let images = idx::open(images, IMAGES_MAGIC)?;
+    // Check before reading the pixels, which takes longest.
+    let counts = [images.count as usize, labels.len()];
+    if counts[0] != counts[1] && counts[1] != 0 {
+        return Err(mismatch(other_counts(counts[0], counts[1])));
+    }
+    Dataset::new(images.read()?, labels).map_err(mismatch)
 }
 
-impl Split {
-    /// The names of the images' file and of the labels'.
-    fn names(self) -> [&'static str; 2] {
-        match self {
-            Split::Train => ["train-images-idx3-ubyte", "train-labels-idx1-ubyte"],
-            Split::Test => ["t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"],
-        }
-    }
-
-    /// The folders to search for this part if the user named `folder`.
-    fn folders(self, folder: &Path) -> Vec<PathBuf> {
-        let places: &[&str] = match self {
-            Split::Train => &["", "train"],
-            // The tutorial sets DATA_PATH to MNIST_Data/train. The test files are in
-            // MNIST_Data/test.
-            Split::Test if find_file(folder, Split::Train.names()[0]).is_some() => {
-                &["", "test", "../test", ".."]
-            }
-            Split::Test => &["", "test"],
-        };
-        places.iter().map(|place| folder.join(place)).collect()
-    }
-}
-
-/// The files of one part.
-struct Files {
-    images: PathBuf,
-    labels: PathBuf,
-}
-
-impl Files {
-    fn read(&self) -> Result<Dataset, Error> {
-        let labels = idx::read_labels(&self.labels)?;
-        let images = idx::open_images(&self.images)?;
-        let mismatch = |fault: Error| {
-            let files = format!("{} and {}", self.images.display(), self.labels.display());
-            Error::input(format!("{files} do not belong together: {fault}"))
-        };
-        // Check before reading the pixels, which takes longest.
-        let counts = [images.count as usize, labels.len()];
-        if counts[0] != counts[1] && counts[1] != 0 {
-            return Err(mismatch(other_counts(counts[0], counts[1])));
-        }
-        Dataset::new(images.read()?, labels).map_err(mismatch)
-    }
-}
-
-/// Finds the files of a part, both in the same folder.
-fn find(folder: &Path, split: Split) -> Result<Files, Error> {
-    if !folder.is_dir() {
-        let folder = folder.display();
-        return Err(Error::input(format!("{folder} is not a folder: {REMEDY}")));
-    }
-    let (folders, [images, labels]) = (split.folders(folder), split.names());
+/// Finds the files of images and of labels in the first of these places below `folder` that has
+/// images.
+fn find(
+    folder: &Path,
+    [images, labels]: [&str; 2],
+    places: &[&str],
+) -> Result<[PathBuf; 2], Error> {
+    let folders: Vec<PathBuf> = places.iter().map(|place| folder.join(place)).collect();
     let missing = |name, folders: &[PathBuf]| {
         let places =
             join(folders.iter().map(|folder| folder.join(name).display().to_string()), ", ");
         let text = format!("there is no {name}, plain or .gz: looked for {places}");
         Error::input(format!("{text}; {REMEDY}, with or without train and test in it"))
     };
-    let (folder, images) = folders
-        .iter()
-        .find_map(|folder| Some((folder, find_file(folder, images)?)))
-        .ok_or_else(|| missing(images, &folders))?;
+    let found = folders.iter().find_map(|folder| Some((folder, find_file(folder, images)?)));
+    let (folder, images) = found.ok_or_else(|| missing(images, &folders))?;
     let labels =
         find_file(folder, labels).ok_or_else(|| missing(labels, std::slice::from_ref(folder)))?;
-    Ok(Files { images, labels })
+    Ok([images, labels])
 }
 
 /// Finds a file by name. A plain file is preferred to a gzipped one because it is faster to read. A
@@ -222,23 +185,21 @@ mod tests {
     }
 
     /// Writes a part with one image per label. Every pixel of an image equals its label.
-    fn put(folder: &Path, split: Split, labels: &[u8]) {
+    fn put(folder: &Path, [images_name, labels_name]: [&str; 2], labels: &[u8]) {
         fs::create_dir_all(folder).unwrap();
         let count = labels.len() as u32;
         let pixels: Vec<u8> = labels.iter().flat_map(|&label| [label; 784]).collect();
-        let [images_name, labels_name] = split.names();
-        fs::write(folder.join(images_name), idx(idx::IMAGES_MAGIC, &[count, 28, 28], &pixels))
-            .unwrap();
-        fs::write(folder.join(labels_name), idx(idx::LABELS_MAGIC, &[count], labels)).unwrap();
+        fs::write(folder.join(images_name), idx(IMAGES_MAGIC, &[count, 28, 28], &pixels)).unwrap();
+        fs::write(folder.join(labels_name), idx(LABELS_MAGIC, &[count], labels)).unwrap();
     }
 
     /// Loads `named` in a folder that holds the training files in `train` and the test files in
     /// `test`.
     fn found(train: &str, test: &str, named: &str) -> Result<Datasets, Error> {
         let root = tempfile::tempdir().unwrap();
-        put(&root.path().join(train), Split::Train, &[1, 2, 3]);
-        put(&root.path().join(test), Split::Test, &[4, 5]);
-        Source::Folder(root.path().join(named)).load()
+        put(&root.path().join(train), TRAIN, &[1, 2, 3]);
+        put(&root.path().join(test), TEST, &[4, 5]);
+        Datasets::load(Some(&root.path().join(named)))
     }
 
     #[test]
@@ -262,14 +223,14 @@ mod tests {
 
     #[test]
     fn a_folder_that_is_not_there_is_named() {
-        let error = Source::Folder("/no/such/folder".into()).load().unwrap_err().to_string();
+        let error = Datasets::load(Some(Path::new("/no/such/folder"))).unwrap_err().to_string();
         assert!(error.starts_with("/no/such/folder is not a folder: "), "{error}");
     }
 
     #[test]
     fn a_missing_file_is_named_with_the_places() {
         let root = tempfile::tempdir().unwrap();
-        let error = Source::Folder(root.path().into()).load().unwrap_err().to_string();
+        let error = Datasets::load(Some(root.path())).unwrap_err().to_string();
         let place = |place: &str| root.path().join(place).display().to_string();
         assert!(
             error.starts_with("there is no train-images-idx3-ubyte, plain or .gz: looked for "),
@@ -278,27 +239,24 @@ mod tests {
         assert!(error.contains(&place("train-images-idx3-ubyte")), "{error}");
         assert!(error.contains(&place("train/train-images-idx3-ubyte")), "{error}");
 
-        put(root.path(), Split::Train, &[1]);
-        let error = Source::Folder(root.path().into()).load().unwrap_err().to_string();
+        put(root.path(), TRAIN, &[1]);
+        let error = Datasets::load(Some(root.path())).unwrap_err().to_string();
         assert!(error.starts_with("there is no t10k-images-idx3-ubyte"), "{error}");
         assert!(error.contains(&place("../test/t10k-images-idx3-ubyte")), "{error}");
 
         fs::remove_file(root.path().join("train-labels-idx1-ubyte")).unwrap();
-        let error = Source::Folder(root.path().into()).load().unwrap_err().to_string();
+        let error = Datasets::load(Some(root.path())).unwrap_err().to_string();
         assert!(error.starts_with("there is no train-labels-idx1-ubyte"), "{error}");
     }
 
     #[test]
     fn counts_that_differ_are_named() {
         let root = tempfile::tempdir().unwrap();
-        put(root.path(), Split::Train, &[1, 2, 3]);
-        put(root.path(), Split::Test, &[4]);
-        fs::write(
-            root.path().join("train-labels-idx1-ubyte"),
-            idx(idx::LABELS_MAGIC, &[2], &[1, 2]),
-        )
-        .unwrap();
-        let error = Source::Folder(root.path().into()).load().unwrap_err().to_string();
+        put(root.path(), TRAIN, &[1, 2, 3]);
+        put(root.path(), TEST, &[4]);
+        fs::write(root.path().join("train-labels-idx1-ubyte"), idx(LABELS_MAGIC, &[2], &[1, 2]))
+            .unwrap();
+        let error = Datasets::load(Some(root.path())).unwrap_err().to_string();
         assert!(
             error.ends_with("do not belong together: there are 3 images but 2 labels"),
             "{error}"
@@ -309,18 +267,18 @@ mod tests {
     #[test]
     fn a_label_that_is_not_a_digit_is_named() {
         let root = tempfile::tempdir().unwrap();
-        put(root.path(), Split::Train, &[1, 10]);
-        put(root.path(), Split::Test, &[4]);
-        let error = Source::Folder(root.path().into()).load().unwrap_err().to_string();
+        put(root.path(), TRAIN, &[1, 10]);
+        put(root.path(), TEST, &[4]);
+        let error = Datasets::load(Some(root.path())).unwrap_err().to_string();
         assert!(error.ends_with("label 1 is 10, labels are 0 to 9"), "{error}");
     }
 
     #[test]
     fn files_without_a_single_image_are_refused() {
         let root = tempfile::tempdir().unwrap();
-        put(root.path(), Split::Train, &[1]);
-        put(root.path(), Split::Test, &[]);
-        let error = Source::Folder(root.path().into()).load().unwrap_err().to_string();
+        put(root.path(), TRAIN, &[1]);
+        put(root.path(), TEST, &[]);
+        let error = Datasets::load(Some(root.path())).unwrap_err().to_string();
         assert!(error.ends_with("there are no images"), "{error}");
     }
 }

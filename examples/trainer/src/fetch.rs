@@ -105,12 +105,11 @@ impl Fetch {
             let _ = writeln!(remarks, "mnist: {text}");
         };
         // Two processes must not write the same files at the same time.
-        let _lock = FolderLock::take(&self.folder, "folder", &mut remark).map_err(|error| {
-            match error.kind() {
-                io::ErrorKind::ResourceBusy => Error::input(error),
-                _ => disk_error(&error),
-            }
-        })?;
+        let wrong = |error: io::Error| match error.kind() {
+            io::ErrorKind::ResourceBusy => Error::input(error),
+            _ => disk_error(&error),
+        };
+        let _lock = FolderLock::take(&self.folder, "folder", &mut remark).map_err(wrong)?;
         let client = Client::new(self.timeout);
         for file in &self.files {
             let line = match self.existing(file)? {
@@ -157,10 +156,8 @@ impl Fetch {
             let url = format!("{}/{}.gz", mirror.trim_end_matches('/'), file.name);
             match self.fetch_from(client, &url, file, &path, remarks) {
                 Ok(bytes) => {
-                    return Ok(format!(
-                        "{}: {bytes} bytes from {url}, SHA-256 verified",
-                        path.display()
-                    ));
+                    let path = path.display();
+                    return Ok(format!("{path}: {bytes} bytes from {url}, SHA-256 verified"));
                 }
                 Err(Fault::Disk(error)) => return Err(disk_error(&naming(&path)(error))),
                 Err(fault) => {

@@ -20,7 +20,7 @@ pub struct Metrics {
     path: PathBuf,
     /// Whether the run is resumed, and an existing file's lines are kept.
     resume: bool,
-    /// Opened for the first line.
+    /// Open once the run begins.
     file: Option<File>,
 }
 
@@ -37,37 +37,26 @@ impl Metrics {
         Ok(Metrics { path: path.to_owned(), resume, file: None })
     }
 
-    /// Returns the file, opening it on the first call.
-    fn file(&mut self) -> io::Result<&mut File> {
-        let file = match self.file.take() {
-            Some(file) => file,
-            None => {
-                // The path may have become something else since it was checked.
-                file::place_of(&self.path)?;
-                let named = naming(&self.path);
-                let file =
-                    File::options().append(true).create(true).open(&self.path).map_err(named)?;
-                if !self.resume {
-                    file.set_len(0).map_err(named)?;
-                }
-                file
-            }
-        };
-        Ok(self.file.insert(file))
-    }
-
     fn line(&mut self, line: &impl Serialize) -> io::Result<()> {
+        let Some(file) = &mut self.file else { return Ok(()) };
         let mut bytes = serde_json::to_vec(line)?;
         bytes.push(b'\n');
         // A single write, so that a program following the file never sees a partial line.
-        let written = self.file()?.write_all(&bytes);
-        written.map_err(naming(&self.path))
+        file.write_all(&bytes).map_err(naming(&self.path))
     }
 }
 
 impl Report for Metrics {
     fn begin(&mut self, _start: Position) -> io::Result<()> {
-        self.file().map(drop)
+        // The path may have become something else since it was checked.
+        file::place_of(&self.path)?;
+        let named = naming(&self.path);
+        let file = File::options().append(true).create(true).open(&self.path).map_err(named)?;
+        if !self.resume {
+            file.set_len(0).map_err(named)?;
+        }
+        self.file = Some(file);
+        Ok(())
     }
 
     fn step(&mut self, step: &Step) -> io::Result<()> {
@@ -119,7 +108,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("m.jsonl");
         for step in [0, 10] {
-            Metrics::new(&path, true).unwrap().step(&Step { epoch: 0, step, loss: 0.5 }).unwrap();
+            let mut metrics = Metrics::new(&path, true).unwrap();
+            metrics.begin(Position::default()).unwrap();
+            metrics.step(&Step { epoch: 0, step, loss: 0.5 }).unwrap();
         }
         let lines =
             "{\"epoch\":0,\"step\":0,\"loss\":0.5}\n{\"epoch\":0,\"step\":10,\"loss\":0.5}\n";

@@ -9,13 +9,13 @@ use mpienv::{ClusterInfo, ErrorKind, Launch, LaunchError, Rank};
 
 use crate::checkpoint::{self, Checkpoints};
 use crate::cli::{self, Action, Device, MnistArgs};
-use crate::data::{Dataset, Datasets, Source};
+use crate::data::{Dataset, Datasets};
 use crate::log::Log;
 use crate::metrics::Metrics;
 use crate::model::Model;
 use crate::parameters;
 use crate::stop::Stop;
-use crate::train::{self, Epoch, Gpu, Report};
+use crate::train::{self, Epoch, ReadyGpu, Report};
 use mpienv::collective::Group;
 use mpienv_sharding::error::{Error, READER_GONE, Reach, TRAINING_FAILED, WRONG_INPUT};
 use mpienv_sharding::file;
@@ -27,12 +27,12 @@ use mpienv_sharding::plan::Plan;
 const ALMOST_A_GUESS: f64 = 1.2;
 
 /// Printed if the user names no data.
-#[cfg(feature = "fetch")]
-const EMBEDDED: &str =
-    "training on embedded digits drawn by code; for MNIST: mnist fetch DIR, then --data DIR";
-#[cfg(not(feature = "fetch"))]
-const EMBEDDED: &str = "training on embedded digits drawn by code; for MNIST, put its four files into a folder \
-and name it with --data or DATA_PATH";
+const EMBEDDED: &str = if cfg!(feature = "fetch") {
+    "training on embedded digits drawn by code; for MNIST: mnist fetch DIR, then --data DIR"
+} else {
+    "training on embedded digits drawn by code; for MNIST, put its four files into a folder and \
+     name it with --data or DATA_PATH"
+};
 
 /// Runs the program: trains, starts ranks that train, prints a plan, or fetches MNIST. Writes the
 /// run's output to `out`.
@@ -62,11 +62,7 @@ pub fn run(options: &MnistArgs, mut out: impl Write) -> Result<(), Error> {
 }
 
 /// The error of a part of the program that was not compiled.
-#[cfg_attr(
-    all(feature = "cuda", feature = "fetch", feature = "plot"),
-    expect(dead_code, reason = "all is compiled")
-)]
-pub(crate) fn not_built(what: &str, feature: &str) -> Error {
+fn not_built(what: &str, feature: &str) -> Error {
     Error::input(format!(
         "{what}: this program was built without the feature `{feature}`; build it with --features \
          {feature}"
@@ -83,12 +79,12 @@ fn start_ranks(count: u32) -> Result<(), Error> {
     info.starting(count).warn();
     // This program starts no other processes while the ranks run.
     let launch = Launch::new(&info, count).map_err(launch_error)?.subreaper(true);
-    let command = || {
+    let run = launch.run(|_rank| {
         let mut command = Command::new(&program);
         command.arg(format!("--end-with={}", process::id())).args(&arguments);
         command
-    };
-    launch.run(|_rank| command()).map_err(launch_error)
+    });
+    run.map_err(launch_error)
 }
 
 /// The exit code is that of the rank that failed, if any. As in shells, a signal's number is added
@@ -112,13 +108,12 @@ fn remark(text: &str) {
 }
 
 fn train(options: &MnistArgs, out: impl Write) -> Result<(), Error> {
-    #[cfg(not(feature = "plot"))]
-    if options.plot.is_some() {
+    if cfg!(not(feature = "plot")) && options.plot.is_some() {
         return Err(not_built("--plot", "plot"));
     }
     let info = ClusterInfo::from_env()?;
     let rank = info.rank();
-    if options.source() == Source::Embedded && rank.is_first() {
+    if options.data().is_none() && rank.is_first() {
         remark(EMBEDDED);
     }
     let name_transport = |text: &str| {
@@ -143,7 +138,7 @@ struct Prepared {
     cut: Option<Plan>,
     model: Box<dyn Model>,
     /// Why there is none matters only if the run may use one.
-    gpu: Result<Gpu, Error>,
+    gpu: Result<ReadyGpu, Error>,
     parameters: Vec<f32>,
     outputs: Vec<Box<dyn Report>>,
 }
@@ -152,7 +147,7 @@ impl Prepared {
     /// Reads and checks everything that this rank needs, without writing anything.
     fn new(options: &MnistArgs, info: &ClusterInfo) -> Result<Prepared, Error> {
         let rank = info.rank();
-        let data = options.source().load()?;
+        let data = Datasets::load(options.data())?;
         let config = options.config();
         let cut = (!options.cuts.strategies.is_empty()).then(|| {
             let share = config.largest_share(data.train.count(), rank);
@@ -170,7 +165,10 @@ impl Prepared {
             Device::Auto if cut.is_some() => {
                 Err(Error::input("--strategy cuts operators over CPUs"))
             }
-            _ => Gpu::open(info, options.model, &config, &data.train, options.timeout),
+            #[cfg(feature = "cuda")]
+            _ => train::cuda::open(info, options.model, &config, &data.train, options.timeout),
+            #[cfg(not(feature = "cuda"))]
+            _ => Err(not_built("--device cuda", "cuda")),
         };
         let gpu = if options.device == Device::Cuda { Ok(gpu?) } else { gpu };
         Ok(Prepared { cut: cut.transpose()?, data, config, model, gpu, parameters, outputs })
@@ -178,10 +176,10 @@ impl Prepared {
 
     /// The GPU of this rank, if all ranks have one. Rank 0 says what the run trains on.
     fn chosen_gpu(
-        gpu: Result<Gpu, Error>,
+        gpu: Result<ReadyGpu, Error>,
         options: &MnistArgs,
         group: &mut Group,
-    ) -> Result<Option<Gpu>, Error> {
+    ) -> Result<Option<ReadyGpu>, Error> {
         let reason = gpu.as_ref().err().map(ToString::to_string).unwrap_or_default();
         if options.device == Device::Cpu {
             return Ok(None);
@@ -189,7 +187,7 @@ impl Prepared {
         let all = group.all_gather(reason.as_bytes())?;
         let without = (0..).zip(&all).find(|(_, reason)| !reason.is_empty());
         let text = match (without, &gpu) {
-            (None, Ok(gpu)) => gpu.describe(),
+            (None, Ok(gpu)) => gpu.description.clone(),
             (Some((rank, reason)), _) if group.size() > 1 => format!(
                 "training on CPUs, gradients over {}; not on GPUs, because of rank {rank}: {}",
                 group.describe(),
@@ -227,7 +225,7 @@ impl Prepared {
         let training = train::Training { data, config, group, checkpoints, report: &mut log };
         let trained = match (&cut, gpu) {
             (Some(plan), _) => training.sharded(model, plan, parameters),
-            (None, Some(gpu)) => gpu.train(model, parameters, training),
+            (None, Some(gpu)) => (gpu.train)(model, parameters, training),
             (None, None) => training.data_parallel(model, parameters),
         };
         let finished = log.finish().map_err(train::cannot_report);
@@ -268,20 +266,18 @@ fn check_outputs(
         }
         taken.push((name, place));
     }
-    let wrong = |option: &'static str| {
-        move |error: io::Error| {
-            let text = format!("{option} must name a writable regular file, or a new one");
-            Error::input(format!("{error}; {text}"))
-        }
+    let wrong = |option: &str, error: io::Error| {
+        let text = format!("{option} must name a writable regular file, or a new one");
+        Error::input(format!("{error}; {text}"))
     };
     if let Some(path) = &options.metrics {
         let metrics = Metrics::new(path, options.checkpoints.resume);
-        outputs.push(Box::new(metrics.map_err(wrong("--metrics"))?));
+        outputs.push(Box::new(metrics.map_err(|error| wrong("--metrics", error))?));
     }
     #[cfg(feature = "plot")]
     if let Some(path) = &options.plot {
         let plot = crate::plot::Plot::new(path, options.title(rank), steps);
-        outputs.push(Box::new(plot.map_err(wrong("--plot"))?));
+        outputs.push(Box::new(plot.map_err(|error| wrong("--plot", error))?));
     }
     #[cfg(feature = "progress")]
     if !options.quiet {

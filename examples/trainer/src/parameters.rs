@@ -29,18 +29,13 @@ pub fn to_tensors(shapes: &Shapes, parameters: &[f32]) -> Vec<NamedTensor> {
 pub fn from_file(shapes: &Shapes, file: &TensorFile) -> Result<Vec<f32>, String> {
     let mut parameters = Vec::new();
     for (name, shape) in shapes {
-        match file.get(name).filter(|tensor| tensor.shape == *shape && tensor.numbers == Dtype::F32)
-        {
-            Some(tensor) => parameters.extend(from_bytes(&tensor.bytes)),
-            None => {
-                let found = file
-                    .tensors
-                    .iter()
-                    .map(|tensor| (tensor.name.as_str(), &*tensor.shape, tensor.numbers));
-                let expected = shapes.iter().map(|(name, shape)| (*name, &**shape, Dtype::F32));
-                return Err(format!("has {}; the model has {}", list(found), list(expected)));
-            }
-        }
+        let own = file.get(name).filter(|own| own.shape == *shape && own.numbers == Dtype::F32);
+        let Some(own) = own else {
+            let found = file.tensors.iter().map(|own| (&*own.name, &*own.shape, own.numbers));
+            let expected = shapes.iter().map(|(name, shape)| (*name, &**shape, Dtype::F32));
+            return Err(format!("has {}; the model has {}", list(found), list(expected)));
+        };
+        parameters.extend(from_bytes(&own.bytes));
     }
     Ok(parameters)
 }

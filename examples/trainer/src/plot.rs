@@ -110,13 +110,8 @@ impl Plot {
             range.clone().log_scale().with_key_points(logarithmic_ticks(&range)),
         )?;
         mesh(&mut chart, self.time_name(), &|y| short(*y))?;
-        line(
-            &mut chart,
-            &losses,
-            self.history.widest(self.steps),
-            BATCH.stroke_width(1),
-            "rank 0's batches",
-        )?;
+        let widest = self.history.widest(self.steps);
+        line(&mut chart, &losses, widest, BATCH.stroke_width(1), "rank 0's batches")?;
         line(&mut chart, &train, BETWEEN_EPOCHS, TRAIN.stroke_width(2), "train")?;
         line(&mut chart, &test, BETWEEN_EPOCHS, TEST.stroke_width(2), "test")?;
         legend(&mut chart, SeriesLabelPosition::UpperRight)
@@ -150,14 +145,11 @@ fn chart<'a, 'b>(area: &'a Area<'b>, caption: &str) -> ChartBuilder<'a, 'b, SVGB
     chart
 }
 
-fn mesh<'b, Y>(
+fn mesh<'b, Y: Ranged<ValueType = f64> + ValueFormatter<f64>>(
     chart: &mut Chart<'b, Y>,
     time: String,
     format: &dyn Fn(&f64) -> String,
-) -> Result<(), Fault>
-where
-    Y: Ranged<ValueType = f64> + ValueFormatter<f64>,
-{
+) -> Result<(), Fault> {
     let small = ("sans-serif", 12).into_text_style(&SIZE);
     chart
         .configure_mesh()
@@ -178,16 +170,13 @@ where
 
 /// Draws a curve. Gaps larger than `widest` interrupt it, because values are missing. A thick curve
 /// has a point for each value while there are few enough to tell them apart.
-fn line<'b, Y>(
+fn line<'b, Y: Ranged<ValueType = f64>>(
     chart: &mut Chart<'b, Y>,
     curve: &[(f64, f64)],
     widest: f64,
     style: ShapeStyle,
     name: &str,
-) -> Result<(), Fault>
-where
-    Y: Ranged<ValueType = f64>,
-{
+) -> Result<(), Fault> {
     let points = if style.stroke_width > 1 && curve.len() <= 40 { 3 } else { 0 };
     for (index, piece) in curve.chunk_by(|a, b| b.0 - a.0 <= widest).enumerate() {
         let series = LineSeries::new(piece.iter().copied(), style).point_size(points);
@@ -201,10 +190,10 @@ where
     Ok(())
 }
 
-fn legend<'b, Y>(chart: &mut Chart<'b, Y>, position: SeriesLabelPosition) -> Result<(), Fault>
-where
-    Y: Ranged<ValueType = f64>,
-{
+fn legend<'b, Y: Ranged<ValueType = f64>>(
+    chart: &mut Chart<'b, Y>,
+    position: SeriesLabelPosition,
+) -> Result<(), Fault> {
     chart
         .configure_series_labels()
         .position(position)

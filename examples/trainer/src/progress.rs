@@ -47,12 +47,8 @@ impl Report for Progress {
             return Ok(());
         }
         if step.step == 0 {
-            self.bar.set_message(format!(
-                "epoch {} of {}, loss {:.3}",
-                step.epoch + 1,
-                self.epochs,
-                step.loss
-            ));
+            let (epoch, epochs, loss) = (step.epoch + 1, self.epochs, step.loss);
+            self.bar.set_message(format!("epoch {epoch} of {epochs}, loss {loss:.3}"));
         }
         let done = (step.step + REPORT_EVERY).min(self.steps);
         self.bar.set_position(u64::from(step.epoch) * self.steps as u64 + done as u64);

@@ -67,10 +67,8 @@ impl Stop {
     /// case the run hangs.
     pub fn on_signals() -> io::Result<Stop> {
         let stop = Stop::default();
-        for (number, signal) in
-            [(consts::SIGINT, Signal::Interrupt), (consts::SIGTERM, Signal::Terminate)]
-        {
-            flag::register_usize(number, Arc::clone(&stop.0), usize::from(signal.number()))?;
+        for number in [consts::SIGINT, consts::SIGTERM] {
+            flag::register_usize(number, Arc::clone(&stop.0), number.unsigned_abs() as usize)?;
         }
         // With a handler, a write beyond `ulimit -f` is an error that names the file. Without, it
         // ends the process.

@@ -2,7 +2,7 @@
 //! sharding engine.
 
 #[cfg(feature = "cuda")]
-mod cuda;
+pub(crate) mod cuda;
 mod data_parallel;
 mod sharded;
 
@@ -20,8 +20,6 @@ use crate::checkpoint::{Checkpoints, Position};
 use crate::data::{Dataset, Datasets};
 use crate::model::{Evaluation, Model};
 use crate::stop::Signal;
-#[cfg(feature = "cuda")]
-pub(crate) use cuda::Gpu;
 use data_parallel::DataParallel;
 use mpienv::collective::{CollectiveError, Group};
 use mpienv_sharding::arguments::name_of;
@@ -244,12 +242,12 @@ struct Progress<'l, 'r> {
 impl Progress<'_, '_> {
     fn train(mut self) -> Result<(), Error> {
         let samples = self.run.data.train.count();
-        let mut order = vec![0; samples];
         self.run.report.begin(self.position).map_err(cannot_report)?;
         while self.position.epoch < self.run.config.epochs {
             let epoch = self.position.epoch;
             let start = Instant::now();
-            self.run.config.order.arrange(&mut order, self.run.config.seed, epoch);
+            let TrainConfig { order, seed, .. } = *self.run.config;
+            let order = order.arrange(samples, seed, epoch);
             let seen = self.steps(&order)?;
             let seconds = start.elapsed().as_secs_f64();
             self.sync()?;
@@ -382,35 +380,16 @@ impl Progress<'_, '_> {
     }
 }
 
-/// A program without the feature `cuda` has no GPU.
-#[cfg(not(feature = "cuda"))]
-pub(crate) enum Gpu {}
-
-#[cfg(not(feature = "cuda"))]
-impl Gpu {
-    pub(crate) fn open(
-        _: &mpienv::ClusterInfo,
-        _: crate::model::Architecture,
-        _: &TrainConfig,
-        _: &Dataset,
-        _: std::time::Duration,
-    ) -> Result<Gpu, Error> {
-        Err(crate::mnist::not_built("--device cuda", "cuda"))
-    }
-
-    pub(crate) fn describe(&self) -> String {
-        match *self {}
-    }
-
-    pub(crate) fn train(
-        self,
-        _: &mut dyn Model,
-        _: &mut [f32],
-        _: Training<'_>,
-    ) -> Result<(), Error> {
-        match self {}
-    }
+/// A GPU that is ready to train, like [`Training::data_parallel`], with those of the other ranks. The
+/// losses agree to rounding.
+pub struct ReadyGpu {
+    /// What rank 0 says of the devices before it trains.
+    pub description: String,
+    /// Trains with the configuration and the training set with which the GPU was opened.
+    pub train: TrainOnGpu,
 }
+
+type TrainOnGpu = Box<dyn FnOnce(&mut dyn Model, &mut [f32], Training<'_>) -> Result<(), Error>>;
 
 /// The error of an output that cannot be written.
 pub(crate) fn cannot_report(error: io::Error) -> Error {

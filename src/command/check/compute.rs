@@ -3,7 +3,6 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use serde::Serialize;
 use serde_json::json;
 
 use super::connections::{Connections, Order};
@@ -104,47 +103,34 @@ pub(super) fn lead(others: &mut Connections, map: &JobMap) -> Result<Measurement
     Ok(measurement(map, &speeds))
 }
 
-/// How fast one rank is, as a part of the median.
-#[derive(Serialize)]
-struct RankSpeed {
-    host: String,
-    multiply_adds: f64,
-    copy: f64,
-}
-
-impl RankSpeed {
-    fn least(&self) -> f64 {
-        self.multiply_adds.min(self.copy)
-    }
-}
-
 fn measurement(map: &JobMap, speeds: &[Speed]) -> Measurement {
     let medians = medians(speeds);
-    let ranks = map.ranks.iter().zip(speeds).map(|(rank, own)| {
-        let [multiply_adds, copy] = share(*own, medians);
-        RankSpeed { host: rank.host.clone(), multiply_adds, copy }
-    });
-    let ranks: Vec<_> = ranks.collect();
+    let hosts: Vec<&str> = map.ranks.iter().map(|rank| &*rank.host).collect();
+    let shares: Vec<Speed> = speeds.iter().map(|own| share(*own, medians)).collect();
     // Simulated ranks share the cores of one host.
     let slow = if map.simulated { Vec::new() } else { slow(speeds) };
-    let findings = findings(&slow, &ranks);
-    let bad_hosts = slow.iter().map(|&rank| ranks[rank as usize].host.clone()).collect();
+    let findings = findings(&slow, &hosts, &shares);
+    let bad_hosts = slow.iter().map(|&rank| hosts[rank as usize].to_owned()).collect();
+    let ranks = hosts.iter().zip(&shares).map(|(host, [multiply_adds, copy])| {
+        json!({ "host": host, "multiply_adds": multiply_adds, "copy": copy })
+    });
     let report = json!({
         "median_multiply_adds_per_s": medians[0],
         "median_bytes_copied_per_s": medians[1],
         // In the order of ranks.
-        "ranks": ranks,
+        "ranks": ranks.collect::<Vec<_>>(),
         "findings": findings,
     });
-    Measurement::new(&report, text(medians, &ranks), findings, bad_hosts)
+    Measurement { report, text: text(medians, &hosts, &shares), findings, bad_hosts }
 }
 
-fn text(medians: Speed, ranks: &[RankSpeed]) -> String {
-    let ranks = ranks.iter().enumerate();
-    let slowest = ranks.min_by(|(_, one), (_, other)| one.least().total_cmp(&other.least()));
-    let slowest = slowest.map_or(String::new(), |(rank, speed)| {
-        let part = 100.0 * speed.least();
-        format!("; rank {rank} on {} is the slowest, with {part:.0} % of it", speed.host)
+/// `shares`: how fast each rank is, as parts of the medians.
+fn text(medians: Speed, hosts: &[&str], shares: &[Speed]) -> String {
+    let least = shares.iter().map(|[multiply_adds, copy]| multiply_adds.min(*copy)).enumerate();
+    let slowest = least.min_by(|(_, one), (_, other)| one.total_cmp(other));
+    let slowest = slowest.map_or(String::new(), |(rank, least)| {
+        let (host, part) = (hosts[rank], 100.0 * least);
+        format!("; rank {rank} on {host} is the slowest, with {part:.0} % of it")
     });
     format!(
         "\ncompute: the median rank does {} billion multiply-adds and copies {} GB in a second{slowest}\n",
@@ -154,13 +140,12 @@ fn text(medians: Speed, ranks: &[RankSpeed]) -> String {
 }
 
 /// One finding for all slow ranks of a host.
-fn findings(slow: &[u32], ranks: &[RankSpeed]) -> Vec<Finding> {
+fn findings(slow: &[u32], hosts: &[&str], shares: &[Speed]) -> Vec<Finding> {
     let of_host = |(host, own): (&str, Vec<u32>)| {
-        let least = |value: fn(&RankSpeed) -> f64| {
-            let own = own.iter().map(|&rank| value(&ranks[rank as usize]));
+        let [adds, copy] = [0, 1].map(|at| {
+            let own = own.iter().map(|&rank| shares[rank as usize][at]);
             100.0 * own.fold(f64::INFINITY, f64::min)
-        };
-        let (adds, copy) = (least(|rank| rank.multiply_adds), least(|rank| rank.copy));
+        });
         let verb = if own.len() == 1 { "is" } else { "are" };
         Finding::warning(
             "compute-slow",
@@ -174,8 +159,8 @@ fn findings(slow: &[u32], ranks: &[RankSpeed]) -> Vec<Finding> {
             ),
         )
     };
-    let hosts = grouped(slow.iter().map(|&rank| (rank, &*ranks[rank as usize].host)));
-    hosts.into_iter().map(of_host).collect()
+    let slow_hosts = grouped(slow.iter().map(|&rank| (rank, hosts[rank as usize])));
+    slow_hosts.into_iter().map(of_host).collect()
 }
 
 #[cfg(test)]
@@ -193,10 +178,9 @@ mod tests {
 
     #[test]
     fn the_slow_ranks_of_one_host_are_one_finding() {
-        let rank =
-            |host: &str, part| RankSpeed { host: host.into(), multiply_adds: part, copy: 1.0 };
-        let ranks = [rank("a", 1.0), rank("b", 0.5), rank("b", 0.4), rank("c", 0.3)];
-        let found: Vec<_> = findings(&[1, 2, 3], &ranks).into_iter().map(|own| own.what).collect();
+        let shares = [1.0, 0.5, 0.4, 0.3].map(|part| [part, 1.0]);
+        let found = findings(&[1, 2, 3], &["a", "b", "b", "c"], &shares);
+        let found: Vec<_> = found.into_iter().map(|own| own.what).collect();
         assert_eq!(
             found,
             [

@@ -3,7 +3,6 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use mpienv_rendezvous::seam::star::{Heard, Star};
@@ -11,8 +10,9 @@ use mpienv_rendezvous::seam::{Role, stay_connected};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::{CheckError, rendezvous};
-use crate::{ClusterInfo, ErrorKind, printable};
+use super::CheckError;
+use crate::rendezvous::Rendezvous;
+use crate::{ErrorKind, printable};
 
 /// How long an end may be silent. A rank that measures sends no heartbeat meanwhile.
 const SILENCE: Duration = Duration::from_secs(120);
@@ -39,13 +39,10 @@ pub(super) struct Connections {
 
 impl Connections {
     /// Meets the other ranks.
-    pub(super) fn meet(
-        info: &ClusterInfo,
-        timeout: Duration,
-        bind: Option<IpAddr>,
-    ) -> Result<Connections, CheckError> {
-        let own = rendezvous(info, timeout, bind)?;
-        let (_, star) = stay_connected(&own, Role::Checks, SILENCE, Vec::new(), |_| Vec::new())?;
+    pub(super) fn meet(rendezvous: &Rendezvous) -> Result<Connections, CheckError> {
+        let nothing = Vec::new;
+        let met = stay_connected(rendezvous, Role::Checks, SILENCE, nothing(), |_| nothing());
+        let (_, star) = met?;
         let star = star.map_err(CheckError::Socket)?;
         Ok(Connections { star, heard: VecDeque::new() })
     }
@@ -68,15 +65,10 @@ impl Connections {
             if begun.elapsed() > SILENCE {
                 return Err(CheckError::lost(ranks[at], &io::ErrorKind::TimedOut.into()));
             }
-            for (rank, heard) in self.star.turn(&[]).map_err(CheckError::Socket)? {
-                match (heard, ranks.iter().position(|&other| other == rank)) {
-                    (Heard::Said(bytes), Some(at)) => {
-                        let answer = serde_json::from_slice(&bytes).map_err(CheckError::Report)?;
-                        answers[at] = Some(answer);
-                    }
-                    (Heard::Lost(error), _) => return Err(CheckError::lost(rank, &error)),
-                    _ => {}
-                }
+            if let Some((rank, bytes)) = self.hear()?
+                && let Some(at) = ranks.iter().position(|&other| other == rank)
+            {
+                answers[at] = Some(serde_json::from_slice(&bytes).map_err(CheckError::Report)?);
             }
         }
         Ok(answers.into_iter().flatten().collect())
@@ -85,16 +77,22 @@ impl Connections {
     /// Returns rank 0's next order.
     pub(super) fn next(&mut self) -> Result<Order, CheckError> {
         loop {
-            while let Some((rank, heard)) = self.heard.pop_front() {
-                match heard {
-                    Heard::Said(bytes) => {
-                        return serde_json::from_slice(&bytes).map_err(CheckError::Report);
-                    }
-                    Heard::Lost(error) => return Err(CheckError::lost(rank, &error)),
-                    Heard::Came => {}
-                }
+            if let Some((_, bytes)) = self.hear()? {
+                return serde_json::from_slice(&bytes).map_err(CheckError::Report);
             }
+        }
+    }
+
+    /// Returns what has arrived next, and from whom. `None` if it is not a message, or if nothing has
+    /// arrived for a while.
+    fn hear(&mut self) -> Result<Option<(u32, Vec<u8>)>, CheckError> {
+        if self.heard.is_empty() {
             self.heard.extend(self.star.turn(&[]).map_err(CheckError::Socket)?);
+        }
+        match self.heard.pop_front() {
+            Some((rank, Heard::Said(bytes))) => Ok(Some((rank, bytes))),
+            Some((rank, Heard::Lost(error))) => Err(CheckError::lost(rank, &error)),
+            Some((_, Heard::Came)) | None => Ok(None),
         }
     }
 

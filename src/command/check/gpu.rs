@@ -13,6 +13,7 @@ mod report;
 use std::path::Path;
 use std::time::Duration;
 
+use mpienv_gpu::GpuError;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -27,21 +28,13 @@ use crate::{ClusterInfo, Environment, host_name, printable};
 /// How long a rank may take for one step.
 const STEP: Duration = Duration::from_secs(120);
 
-/// Why a rank cannot go on.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-struct Problem {
-    /// What failed, and why.
-    what: String,
-    remedy: String,
-}
-
 /// What a rank knows of its GPU before it uses it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct CardReport {
     host: String,
-    device: Result<DeviceReport, Problem>,
+    device: Result<DeviceReport, GpuError>,
     /// The version of NCCL.
-    nccl: Result<String, Problem>,
+    nccl: Result<String, GpuError>,
     /// By which name NCCL knows the host, if a user has chosen one.
     nccl_host_id: Option<String>,
     /// The active ports of InfiniBand and RoCE, such as `mlx5_0:1`.
@@ -86,15 +79,6 @@ struct PairSpeed {
     pub gb_per_s: f64,
 }
 
-/// What limits the test.
-#[derive(Clone, Copy, Debug)]
-struct Limits {
-    /// How long the ranks, and NCCL, may take to connect.
-    pub timeout: Duration,
-    /// The most bytes of a sum.
-    pub most: u64,
-}
-
 impl From<CollectiveError> for CheckError {
     fn from(error: CollectiveError) -> CheckError {
         CheckError::Measurement { kind: error.kind(), text: error.to_string() }
@@ -109,20 +93,26 @@ impl From<CollectiveError> for CheckError {
 pub(super) unsafe fn prepare(environment: &Environment) -> GpuTest {
     // SAFETY: the caller's.
     let log = unsafe { Log::begin(environment) };
-    Box::new(move |info, timeout, most| test(info, Limits { timeout, most }, &log))
+    Box::new(move |info, timeout, most| test(info, timeout, most, &log))
 }
 
-/// Tests the GPUs. All ranks have met, and each gets the report.
-fn test(info: &ClusterInfo, limits: Limits, log: &Log) -> Result<Measurement, CheckError> {
+/// Tests the GPUs, with sums of up to `most` bytes. All ranks have met, and each gets the report.
+/// The ranks, and NCCL, connect within `timeout`.
+fn test(
+    info: &ClusterInfo,
+    timeout: Duration,
+    most: u64,
+    log: &Log,
+) -> Result<Measurement, CheckError> {
     let _files = OpenFiles::for_meeting(info);
     let environment = Environment::current();
     let group = Group::builder(info).backend(Backend::SharedMemory).quiet(true).timeout(STEP);
-    let mut group = group.connect_timeout(limits.timeout).connect()?;
-    let card = Card::open(info);
+    let mut group = group.connect_timeout(timeout).connect()?;
+    let card = Card::open(info, timeout);
     let own = CardReport {
         host: host_name().unwrap_or_default(),
         device: card.as_ref().map(|card| card.report.clone()).map_err(Clone::clone),
-        nccl: mpienv_gpu::nccl_version().map_err(Problem::from),
+        nccl: mpienv_gpu::nccl_version(),
         nccl_host_id: environment.get("NCCL_HOSTID").map(|id| id.to_string_lossy().into_owned()),
         infiniband: card::active_ports(Path::new("/sys/class/infiniband")),
     };
@@ -133,13 +123,14 @@ fn test(info: &ClusterInfo, limits: Limits, log: &Log) -> Result<Measurement, Ch
     findings.of_cards(&cards);
     let card = card.and_then(|card| Ok((card.alone()?, card)));
     let alone = card.as_ref().map(|(alone, _)| alone.clone()).map_err(Clone::clone);
-    let alone: Vec<Result<Alone, Problem>> = share(&mut group, &alone)?;
+    let alone: Vec<Result<Alone, GpuError>> = share(&mut group, &alone)?;
     if cards.iter().all(|card| card.device.is_ok()) {
         findings.of_alone(&cards, &alone);
     }
     let nccl = match card {
         Ok((_, card)) if !findings.has_error() => {
-            Some(nccl::test(&mut group, &card, &cards, limits, log, &mut findings)?)
+            let (group, card, findings) = (&mut group, &card, &mut findings);
+            Some(nccl::Test { group, card, most, findings }.run(&cards, log)?)
         }
         _ => None,
     };

@@ -146,29 +146,22 @@ impl JobMap {
         if with.is_empty() || without.is_empty() {
             return None;
         }
+        let (with, without) = (named(&with), named(&without));
         Some(Finding::error(
             "options-differ",
-            format!(
-                "{} started check with {option}, and {} without it",
-                named(&with),
-                named(&without)
-            ),
+            format!("{with} started check with {option}, and {without} without it"),
             "all ranks measure together, so those with it would wait for the others",
             format!("start all ranks with {option}, or none"),
         ))
     }
 
     fn masters_differ(&self) -> Option<Finding> {
-        let (rank, other) = (0..)
-            .zip(&self.ranks)
-            .skip(1)
-            .find(|(_, report): &(u32, _)| report.master != self.master)?;
+        let own = &self.master;
+        let mut names = self.ranks.iter().map(|report| &report.master).enumerate().skip(1);
+        let (rank, other) = names.find(|(_, name)| *name != own)?;
         Some(Finding::note(
             "master-names-differ",
-            format!(
-                "rank 0 names the master {}, and rank {rank} names it {}",
-                self.master, other.master
-            ),
+            format!("rank 0 names the master {own}, and rank {rank} names it {other}"),
             "both names lead to the same place now, but that may change",
             "give all ranks the same MASTER_ADDR",
         ))

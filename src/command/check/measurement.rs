@@ -13,7 +13,7 @@ use crate::Finding;
 #[serde(transparent)]
 pub(crate) struct Measurement {
     /// What `--json` prints.
-    report: Value,
+    pub report: Value,
     /// What is printed for people, without the findings.
     #[serde(skip)]
     pub text: String,
@@ -22,19 +22,6 @@ pub(crate) struct Measurement {
     /// The hosts that the findings blame.
     #[serde(skip)]
     pub bad_hosts: Vec<String>,
-}
-
-impl Measurement {
-    pub(super) fn new(
-        report: &impl Serialize,
-        text: String,
-        findings: Vec<Finding>,
-        bad_hosts: Vec<String>,
-    ) -> Measurement {
-        // Numbers and texts can always be JSON.
-        let report = serde_json::to_value(report).unwrap_or_default();
-        Measurement { report, text, findings, bad_hosts }
-    }
 }
 
 /// A number with three digits that count.

@@ -1,28 +1,31 @@
 //! Measures the network between every two hosts, in rounds of disjoint pairs that rank 0 calls.
 
-mod connect;
 mod findings;
 mod judge;
 mod measure;
 mod report;
-mod rounds;
+pub(super) mod rounds;
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::io;
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::thread;
 use std::time::{Duration, Instant};
 
+use mpienv_rendezvous::seam::handshake::{ConnectionKey, Introduced, Purpose, Refusal};
 use mpienv_rendezvous::seam::listen::{at_free_port, on_free_port};
+use mpienv_rendezvous::seam::star::{Heard, Star, Times};
 use serde::{Deserialize, Serialize};
 
-use self::judge::{Between, Fault};
+use self::judge::Between;
 use self::measure::Measured;
 use self::report::show_progress;
 use self::rounds::Pair;
 use super::connections::{Connections, Order};
 use super::measurement::Measurement;
-use super::{CheckError, rendezvous};
-use crate::rendezvous::Meeting;
-use crate::{ClusterInfo, Port, host_name, printable};
+use super::{CheckError, SIMULATED};
+use crate::rendezvous::{Meeting, Rendezvous};
+use crate::{ClusterInfo, Environment, Port, Rank, host_name, printable};
 
 /// How long two hosts may take to connect, at first and if they are to try again.
 const PATIENCE: [Duration; 2] = [Duration::from_secs(3), Duration::from_secs(6)];
@@ -30,6 +33,9 @@ const PATIENCE: [Duration; 2] = [Duration::from_secs(3), Duration::from_secs(6)]
 const PASSES: usize = 3;
 /// How many ports each host offers. The attempts take them in turn.
 const PORTS: usize = 2;
+
+/// How often to look whether the time is over.
+const BEAT: Duration = Duration::from_millis(50);
 
 /// This host's sockets, and what it knows of all hosts.
 pub(super) struct Mesh {
@@ -74,11 +80,10 @@ impl Mesh {
     /// Listens, and finds out from all ranks where they listen.
     pub(super) fn meet(
         info: &ClusterInfo,
-        timeout: Duration,
-        bind: Option<IpAddr>,
+        rendezvous: &Rendezvous,
         most: u64,
-        is_simulated: bool,
     ) -> Result<Mesh, CheckError> {
+        let is_simulated = Environment::current().get(SIMULATED).is_some();
         let master = info.master_addr()?;
         let chosen = mpienv_ask::on_interface(info)?.interface().map(|own| own.address);
         let mut listeners = Vec::new();
@@ -98,8 +103,7 @@ impl Mesh {
             address: local.first().map(SocketAddr::ip).filter(|address| !address.is_unspecified()),
         };
         let card = if listeners.is_empty() { Ok(Vec::new()) } else { serde_json::to_vec(&card) };
-        let meeting =
-            rendezvous(info, timeout, bind)?.all_gather(card.map_err(CheckError::Report)?)?;
+        let meeting = rendezvous.all_gather(card.map_err(CheckError::Report)?)?;
         let hosts = hosts(&meeting)?;
         let own = hosts.iter().position(|contact| contact.rank == info.rank().index());
         if own.is_none() {
@@ -132,7 +136,8 @@ impl Mesh {
             ));
         }
         show_progress(total, total);
-        Ok(self.report(&known.into_values().collect::<Vec<_>>(), count, begun.elapsed()))
+        let pairs: Vec<Between> = known.into_values().collect();
+        Ok(report::measurement(self, &pairs, count, begun.elapsed()))
     }
 
     /// Lets the pairs of one round measure, and notes what they say.
@@ -165,20 +170,11 @@ impl Mesh {
             own if own == second => Some(first),
             _ => None,
         })?;
-        Some(self.measure(own, partner, attempt))
-    }
-
-    fn measure(&self, own: usize, partner: usize, attempt: usize) -> Answer {
-        let (Some(listener), Some(peer)) =
-            (self.listeners.get(attempt % PORTS), self.hosts.get(partner))
-        else {
-            return Answer::default();
-        };
+        let (listener, peer) = (self.listeners.get(attempt % PORTS)?, self.hosts.get(partner)?);
         let address = peer.at[attempt % PORTS];
         let patience = PATIENCE[attempt.min(PATIENCE.len() - 1)];
         let rank = self.hosts[own].rank;
-        let (outgoing, theirs) =
-            connect::connect(listener, &self.key, rank, peer.rank, address, patience);
+        let (outgoing, theirs) = connect(listener, &self.key, rank, peer.rank, address, patience);
         let mut answer = Answer::default();
         let mine = outgoing.map_err(|refusal| {
             answer.unreached = Some(format!("{address}: {refusal}"));
@@ -196,22 +192,7 @@ impl Mesh {
             Ok(measured) => answer.measured = measured,
             Err(error) => answer.broken = Some(error.to_string()),
         }
-        answer
-    }
-
-    fn report(&self, pairs: &[Between], rounds: usize, elapsed: Duration) -> Measurement {
-        let faults = match self.is_simulated {
-            // The simulated hosts share the cores of one, so that speeds say nothing.
-            true => Vec::new(),
-            false => judge::judge(self.hosts.len(), pairs),
-        };
-        let names: Vec<&str> = self.hosts.iter().map(|contact| &*contact.host).collect();
-        let findings = findings::of(&faults, &names, pairs);
-        let bad_hosts = faults.iter().filter_map(|fault| match *fault {
-            Fault::BlockedHost(host) | Fault::SlowHost(host) => Some(names[host].to_owned()),
-            _ => None,
-        });
-        report::measurement(&self.hosts, pairs, rounds, elapsed, findings, bad_hosts.collect())
+        Some(answer)
     }
 }
 
@@ -225,12 +206,12 @@ fn hosts(meeting: &Meeting) -> Result<Vec<Contact>, CheckError> {
         }
         let card: Card = serde_json::from_slice(member.blob()).map_err(CheckError::Report)?;
         let host = printable(card.host.as_bytes());
-        let at = card.ports.iter().filter_map(|&port| Some((Port::new(port)?, port)));
-        let at = at.map(|(port, number)| match card.address {
-            Some(address) => SocketAddr::new(address, number),
-            None => member.at(port),
-        });
-        let at: Vec<_> = at.collect();
+        let at = |&number: &u16| {
+            let port = Port::new(number)?;
+            let chosen = card.address.map(|address| SocketAddr::new(address, number));
+            Some(chosen.unwrap_or_else(|| member.at(port)))
+        };
+        let at: Vec<_> = card.ports.iter().filter_map(at).collect();
         if at.len() == PORTS && *names.entry(host.clone()).or_insert(rank) == rank {
             hosts.push(Contact { rank, host, at });
         }
@@ -260,5 +241,118 @@ impl Between {
         if let Some(broken) = &answer.broken {
             self.broken = Some(printable(broken.as_bytes()));
         }
+    }
+}
+
+/// Makes a connection to the rank `to` and accepts one from it, for at most `patience`. Returns the
+/// one that this host made, and the one that the other host made. `shared` is the key of all ranks.
+fn connect(
+    listener: &TcpListener,
+    shared: &[u8; 32],
+    own: u32,
+    to: u32,
+    address: SocketAddr,
+    patience: Duration,
+) -> (Result<TcpStream, Refusal>, Option<TcpStream>) {
+    let deadline = Instant::now() + patience;
+    thread::scope(|scope| {
+        let incoming = scope.spawn(|| accept(listener, shared, own, to, deadline).ok());
+        let outgoing = join(address, shared, own, to, deadline);
+        (outgoing, incoming.join().ok().flatten())
+    })
+}
+
+fn join(
+    address: SocketAddr,
+    shared: &[u8; 32],
+    own: u32,
+    to: u32,
+    deadline: Instant,
+) -> Result<TcpStream, Refusal> {
+    let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+    let stream = TcpStream::connect_timeout(&address, left)?;
+    let key = ConnectionKey::new(shared, Purpose::Collective, to);
+    // It says that it is the last rank of a job, because only one rank is let in at a time.
+    let claimed = Rank::new(own, own.saturating_add(1)).map_err(io::Error::other)?;
+    Ok(Introduced::new(stream, deadline, &key, claimed)?.welcomed()?.0)
+}
+
+fn accept(
+    listener: &TcpListener,
+    shared: &[u8; 32],
+    own: u32,
+    from: u32,
+    deadline: Instant,
+) -> io::Result<TcpStream> {
+    let silence = deadline.saturating_duration_since(Instant::now());
+    let mut star = Star::new(Times { beat: BEAT, silence })?;
+    let key = ConnectionKey::new(shared, Purpose::Collective, own);
+    star.listen(listener.try_clone()?, key, from..from.saturating_add(1))?;
+    while Instant::now() < deadline {
+        for (rank, heard) in star.turn(&[])? {
+            if let (Heard::Came, Some((stream, _))) = (heard, star.take(rank)) {
+                stream.set_nonblocking(false)?;
+                return Ok(stream);
+            }
+        }
+    }
+    Err(io::ErrorKind::TimedOut.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+
+    const KEY: [u8; 32] = [7; 32];
+    const PATIENCE: Duration = Duration::from_secs(600);
+
+    fn listen() -> (TcpListener, SocketAddr) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        (listener, address)
+    }
+
+    #[test]
+    fn two_hosts_connect_both_ways_beside_strangers_and_ranks_that_are_not_expected() {
+        let ((one, at_one), (other, at_other)) = (listen(), listen());
+        let is_over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    for address in [at_one, at_other] {
+                        let stranger = TcpStream::connect(address);
+                        let _ = stranger
+                            .and_then(|mut stranger| stranger.write_all(b"GET / HTTP/1.1\r\n\r\n"));
+                    }
+                    // Another meeting's key, and a rank whose turn it is not.
+                    for (key, rank) in [([8; 32], 5), (KEY, 4)] {
+                        let soon = Instant::now() + Duration::from_millis(100);
+                        assert!(join(at_one, &key, rank, 2, soon).is_err());
+                    }
+                }
+            });
+            // The strangers are there first.
+            thread::sleep(Duration::from_millis(50));
+            let peer = scope.spawn(move || connect(&other, &KEY, 5, 2, at_one, PATIENCE));
+            let (outgoing, incoming) = connect(&one, &KEY, 2, 5, at_other, PATIENCE);
+            let (of_peer, at_peer) = peer.join().unwrap();
+            is_over.store(true, Ordering::Relaxed);
+            let ends = |one: &TcpStream, other: &TcpStream| {
+                assert_eq!(one.local_addr().unwrap(), other.peer_addr().unwrap());
+            };
+            ends(&outgoing.unwrap(), &at_peer.unwrap());
+            ends(&of_peer.unwrap(), &incoming.unwrap());
+        });
+    }
+
+    #[test]
+    fn a_host_that_cannot_be_reached_is_given_up_when_the_time_is_over() {
+        let ((own, _), (gone, nowhere)) = (listen(), listen());
+        drop(gone);
+        let (outgoing, incoming) = connect(&own, &KEY, 0, 1, nowhere, Duration::from_millis(300));
+        assert!(incoming.is_none() && outgoing.is_err());
     }
 }

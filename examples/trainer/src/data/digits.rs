@@ -75,7 +75,7 @@ const STROKES: [&[&[Point]]; CLASSES] = [
 /// How a digit is distorted.
 struct Hand {
     /// Rotation, shear and scale.
-    matrix: [f64; 4],
+    matrix: [[f64; 2]; 2],
     /// The middle of the digit, in pixels.
     middle: Point,
     /// Half the width of the pen, in pixels.
@@ -94,13 +94,10 @@ impl Hand {
         let (sin, cos) = (libm::sin(angle), libm::cos(angle));
         let (wide, high) = (HALF_HEIGHT * wide, HALF_HEIGHT * high);
         let centre = (SIDE - 1) as f64 / 2.0;
+        let right = [cos * wide, (shear * cos - sin) * high];
+        let down = [sin * wide, (shear * sin + cos) * high];
         Hand {
-            matrix: [
-                cos * wide,
-                (shear * cos - sin) * high,
-                sin * wide,
-                (shear * sin + cos) * high,
-            ],
+            matrix: [right, down],
             middle: (centre + random.between(-2.5, 2.5), centre + random.between(-2.5, 2.5)),
             pen: random.between(0.7, 1.6),
             ink: random.between(170.0, 255.0),
@@ -111,7 +108,7 @@ impl Hand {
     /// Maps a point of the undistorted digit to pixels, with a small random error.
     fn put(&self, (x, y): Point, random: &mut Stream) -> Point {
         let (x, y) = (x + random.between(-0.09, 0.09), y + random.between(-0.09, 0.09));
-        let [a, b, c, d] = self.matrix;
+        let [[a, b], [c, d]] = self.matrix;
         (self.middle.0 + a * x + b * y, self.middle.1 + c * x + d * y)
     }
 }
@@ -120,14 +117,9 @@ fn draw_digit(label: u8, random: &mut Stream, image: &mut [u8]) {
     let hand = Hand::any(random);
     let mut cover = [0.0; PIXELS];
     for stroke in STROKES[usize::from(label)] {
-        let mut points =
-            stroke.iter().map(|&point| hand.put(point, random)).collect::<Vec<_>>().into_iter();
-        let Some(mut from) = points.next() else {
-            continue;
-        };
-        for to in points {
-            draw_segment(from, to, hand.pen, &mut cover);
-            from = to;
+        let points: Vec<_> = stroke.iter().map(|&point| hand.put(point, random)).collect();
+        for ends in points.windows(2) {
+            draw_segment(ends[0], ends[1], hand.pen, &mut cover);
         }
     }
     random.bytes(image);

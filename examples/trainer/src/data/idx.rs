@@ -5,7 +5,7 @@ use std::path::Path;
 
 use flate2::bufread::MultiGzDecoder;
 
-use super::SIDE;
+use super::{PIXELS, SIDE};
 use mpienv_sharding::error::Error;
 use mpienv_sharding::file;
 
@@ -20,40 +20,6 @@ pub const MOST: u32 = 10_000_000;
 
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 
-/// A file of 28x28 images whose header has been read.
-pub struct Images<'path> {
-    file: IdxFile<'path>,
-    /// The number of images according to the header.
-    pub count: u32,
-}
-
-/// Reads the header of a file of 28x28 images.
-pub fn open_images(path: &Path) -> Result<Images<'_>, Error> {
-    let mut file = IdxFile::open(path, IMAGES_MAGIC)?;
-    let [count, rows, columns] = [file.number()?, file.number()?, file.number()?];
-    if [rows, columns] != [SIDE as u32; 2] {
-        let found = format!("holds images of {rows}x{columns} pixels");
-        return Err(file.error(format!("{found}, the model takes 28x28")));
-    }
-    Ok(Images { count: file.possible(count, "images")?, file })
-}
-
-impl Images<'_> {
-    /// The pixels, image by image, row by row.
-    pub fn read(self) -> Result<Vec<u8>, Error> {
-        let length = u64::from(self.count) * (SIDE * SIDE) as u64;
-        self.file.body(length)
-    }
-}
-
-/// Reads the labels of a file, one byte each.
-pub fn read_labels(path: &Path) -> Result<Vec<u8>, Error> {
-    let mut file = IdxFile::open(path, LABELS_MAGIC)?;
-    let count = file.number()?;
-    let count = file.possible(count, "labels")?;
-    file.body(u64::from(count))
-}
-
 /// Returns whether a file is gzipped, and a reader of what it holds.
 pub(crate) fn unpacked<'a>(file: impl Read + 'a) -> io::Result<(bool, Box<dyn Read + 'a>)> {
     let mut bytes = BufReader::with_capacity(1 << 16, file);
@@ -62,8 +28,8 @@ pub(crate) fn unpacked<'a>(file: impl Read + 'a) -> io::Result<(bool, Box<dyn Re
     Ok((gzip, if gzip { Box::new(MultiGzDecoder::new(bytes)) } else { Box::new(bytes) }))
 }
 
-/// An open file, plain or gzipped.
-struct IdxFile<'path> {
+/// A file, plain or gzipped, whose header has been read.
+pub struct IdxFile<'path> {
     path: &'path Path,
     reader: Box<dyn Read>,
     gzip: bool,
@@ -71,27 +37,44 @@ struct IdxFile<'path> {
     size: Option<u64>,
     /// The number of decompressed bytes read so far.
     position: u64,
+    /// The number of images or labels according to the header.
+    pub count: u32,
+    /// The bytes of each.
+    each: u64,
 }
 
-impl<'path> IdxFile<'path> {
-    /// Opens a file that must begin with `magic`.
-    fn open(path: &'path Path, magic: u32) -> Result<IdxFile<'path>, Error> {
-        let unreadable = |error| Error::in_file(path, format!("cannot be read: {error}"));
-        let file = file::open(path).map_err(unreadable)?;
-        let length = file.metadata().map_err(unreadable)?.len();
-        let (gzip, reader) = unpacked(file).map_err(unreadable)?;
-        let size = (!gzip).then_some(length);
-        let mut file = IdxFile { path, reader, gzip, size, position: 0 };
-        let found = file.number()?;
-        if found != magic {
-            let what = if magic == IMAGES_MAGIC { "images" } else { "labels" };
-            return Err(file.error(format!(
-                "begins with {found:#010x}, but an IDX file of {what} begins with {magic:#010x}"
-            )));
-        }
-        Ok(file)
+/// Reads the header of a file of 28x28 images ([`IMAGES_MAGIC`]) or of labels ([`LABELS_MAGIC`]).
+pub fn open(path: &Path, magic: u32) -> Result<IdxFile<'_>, Error> {
+    let unreadable = |error| Error::in_file(path, format!("cannot be read: {error}"));
+    let file = file::open(path).map_err(unreadable)?;
+    let length = file.metadata().map_err(unreadable)?.len();
+    let (gzip, reader) = unpacked(file).map_err(unreadable)?;
+    let size = (!gzip).then_some(length);
+    let mut file = IdxFile { path, reader, gzip, size, position: 0, count: 0, each: 1 };
+    let found = file.number()?;
+    let what = if magic == IMAGES_MAGIC { "images" } else { "labels" };
+    if found != magic {
+        return Err(file.error(format!(
+            "begins with {found:#010x}, but an IDX file of {what} begins with {magic:#010x}"
+        )));
     }
+    file.count = file.number()?;
+    if magic == IMAGES_MAGIC {
+        let [rows, columns] = [file.number()?, file.number()?];
+        if [rows, columns] != [SIDE as u32; 2] {
+            let found = format!("holds images of {rows}x{columns} pixels");
+            return Err(file.error(format!("{found}, the model takes 28x28")));
+        }
+        file.each = PIXELS as u64;
+    }
+    if file.count > MOST {
+        let text = format!("has a header that counts {} {what}", file.count);
+        return Err(file.error(format!("{text}; from 1 to {MOST} can be read")));
+    }
+    Ok(file)
+}
 
+impl IdxFile<'_> {
     /// Reads the next big-endian number of the header.
     fn number(&mut self) -> Result<u32, Error> {
         let mut bytes = [0; 4];
@@ -106,17 +89,10 @@ impl<'path> IdxFile<'path> {
         Ok(u32::from_be_bytes(bytes))
     }
 
-    /// Checks that a count in the header does not exceed [`MOST`].
-    fn possible(&self, found: u32, what: &'static str) -> Result<u32, Error> {
-        if found <= MOST {
-            return Ok(found);
-        }
-        let text = format!("has a header that counts {found} {what}");
-        Err(self.error(format!("{text}; from 1 to {MOST} can be read")))
-    }
-
-    /// Reads the `length` bytes after the header. The file must end there.
-    fn body(mut self, length: u64) -> Result<Vec<u8>, Error> {
+    /// Reads what follows the header: the pixels, image by image, row by row, or the labels. The
+    /// file must end there.
+    pub fn read(mut self) -> Result<Vec<u8>, Error> {
+        let length = u64::from(self.count) * self.each;
         let expected = self.position + length;
         let mut body = Vec::new();
         // Reserve memory only if a plain file has the length its header requires. Otherwise, grow
@@ -185,7 +161,11 @@ mod tests {
     use std::io::Write;
 
     fn read_images(path: &Path) -> Result<Vec<u8>, Error> {
-        open_images(path)?.read()
+        open(path, IMAGES_MAGIC)?.read()
+    }
+
+    fn read_labels(path: &Path) -> Result<Vec<u8>, Error> {
+        open(path, LABELS_MAGIC)?.read()
     }
 
     fn images(count: u32) -> Vec<u8> {

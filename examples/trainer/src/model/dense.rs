@@ -7,37 +7,28 @@ use std::array::from_fn;
 
 use pulp::{Arch, Simd, WithSimd};
 
-/// A layer with `IN` inputs and `OUT` outputs. A tile computes `OUTS` outputs by `WIDE` samples (or
+/// The samples, or vectors of inputs, of a tile.
+const WIDE: usize = 2;
+
+/// A layer with `IN` inputs and `OUT` outputs. A tile computes `OUTS` outputs by [`WIDE`] samples (or
 /// vectors of inputs) at once. `OUTS` divides `OUT`. 8 to 10 sums and their operands fit in the
 /// registers of AVX2.
-#[derive(Clone, Copy, Debug)]
-pub struct Dense<const IN: usize, const OUT: usize, const OUTS: usize, const WIDE: usize> {
-    arch: Arch,
-}
+pub enum Dense<const IN: usize, const OUT: usize, const OUTS: usize> {}
 
-impl<const IN: usize, const OUT: usize, const OUTS: usize, const WIDE: usize>
-    Dense<IN, OUT, OUTS, WIDE>
-{
-    pub const WEIGHTS: usize = IN * OUT;
-
-    /// Creates the layer for this machine's instruction set.
-    pub fn new() -> Self {
-        // The widest vector has 16 numbers, so the inputs are a whole number of vectors on every
-        // machine.
-        const { assert!(OUT.is_multiple_of(OUTS) && IN.is_multiple_of(16)) };
-        Dense { arch: Arch::new() }
-    }
+impl<const IN: usize, const OUT: usize, const OUTS: usize> Dense<IN, OUT, OUTS> {
+    /// The number of weights.
+    ///
+    /// The widest vector has 16 numbers, so the inputs are a whole number of vectors on every
+    /// machine.
+    pub const WEIGHTS: usize = {
+        assert!(OUT.is_multiple_of(OUTS) && IN.is_multiple_of(16));
+        IN * OUT
+    };
 
     /// Overwrites each row with the outputs for one input: weights of shape (`OUT`, `IN`) times the
     /// input, plus biases.
-    pub fn outputs(
-        self,
-        weights: &[f32],
-        biases: &[f32],
-        inputs: &[[f32; IN]],
-        rows: &mut [[f32; OUT]],
-    ) {
-        self.arch.dispatch(Outputs::<IN, OUT, OUTS, WIDE> {
+    pub fn outputs(weights: &[f32], biases: &[f32], inputs: &[[f32; IN]], rows: &mut [[f32; OUT]]) {
+        Arch::new().dispatch(Outputs::<IN, OUT, OUTS> {
             weights: weights.as_chunks().0,
             biases,
             inputs,
@@ -49,14 +40,13 @@ impl<const IN: usize, const OUT: usize, const OUTS: usize, const WIDE: usize>
     /// over the samples of the output's gradient times the input. `OUTS` divides the number of
     /// outputs.
     pub fn weight_gradients(
-        self,
         gradients: &[[f32; OUT]],
         inputs: &[[f32; IN]],
         first: usize,
         weights: &mut [f32],
     ) {
         let weights = weights.as_chunks_mut().0;
-        self.arch.dispatch(WeightGradients::<IN, OUT, OUTS, WIDE> {
+        Arch::new().dispatch(WeightGradients::<IN, OUT, OUTS> {
             gradients,
             inputs,
             first,
@@ -65,8 +55,8 @@ impl<const IN: usize, const OUT: usize, const OUTS: usize, const WIDE: usize>
     }
 
     /// Overwrites the biases' gradients: the sum over the samples of the output's gradient.
-    pub fn bias_gradients(self, gradients: &[[f32; OUT]], biases: &mut [f32]) {
-        self.arch.dispatch(|| {
+    pub fn bias_gradients(gradients: &[[f32; OUT]], biases: &mut [f32]) {
+        Arch::new().dispatch(|| {
             biases.fill(0.0);
             for row in gradients {
                 for (bias, gradient) in biases.iter_mut().zip(row) {
@@ -78,13 +68,8 @@ impl<const IN: usize, const OUT: usize, const OUTS: usize, const WIDE: usize>
 
     /// Overwrites the inputs' gradients: the sum over the outputs of the output's gradient times
     /// the weight.
-    pub fn input_gradients(
-        self,
-        weights: &[f32],
-        gradients: &[[f32; OUT]],
-        inputs: &mut [[f32; IN]],
-    ) {
-        self.arch.dispatch(|| {
+    pub fn input_gradients(weights: &[f32], gradients: &[[f32; OUT]], inputs: &mut [[f32; IN]]) {
+        Arch::new().dispatch(|| {
             for (input, gradients) in inputs.iter_mut().zip(gradients) {
                 input.fill(0.0);
                 for (weights, gradient) in weights.as_chunks::<IN>().0.iter().zip(gradients) {
@@ -97,16 +82,14 @@ impl<const IN: usize, const OUT: usize, const OUTS: usize, const WIDE: usize>
     }
 }
 
-struct Outputs<'a, const IN: usize, const OUT: usize, const OUTS: usize, const WIDE: usize> {
+struct Outputs<'a, const IN: usize, const OUT: usize, const OUTS: usize> {
     weights: &'a [[f32; IN]],
     biases: &'a [f32],
     inputs: &'a [[f32; IN]],
     rows: &'a mut [[f32; OUT]],
 }
 
-impl<const IN: usize, const OUT: usize, const OUTS: usize, const WIDE: usize> WithSimd
-    for Outputs<'_, IN, OUT, OUTS, WIDE>
-{
+impl<const IN: usize, const OUT: usize, const OUTS: usize> WithSimd for Outputs<'_, IN, OUT, OUTS> {
     type Output = ();
 
     #[inline(always)]
@@ -166,16 +149,15 @@ fn put<const OUT: usize, const OUTS: usize, const N: usize>(
     }
 }
 
-struct WeightGradients<'a, const IN: usize, const OUT: usize, const OUTS: usize, const WIDE: usize>
-{
+struct WeightGradients<'a, const IN: usize, const OUT: usize, const OUTS: usize> {
     gradients: &'a [[f32; OUT]],
     inputs: &'a [[f32; IN]],
     first: usize,
     weights: &'a mut [[f32; IN]],
 }
 
-impl<const IN: usize, const OUT: usize, const OUTS: usize, const WIDE: usize> WithSimd
-    for WeightGradients<'_, IN, OUT, OUTS, WIDE>
+impl<const IN: usize, const OUT: usize, const OUTS: usize> WithSimd
+    for WeightGradients<'_, IN, OUT, OUTS>
 {
     type Output = ();
 
@@ -192,9 +174,7 @@ impl<const IN: usize, const OUT: usize, const OUTS: usize, const WIDE: usize> Wi
     }
 }
 
-impl<const IN: usize, const OUT: usize, const OUTS: usize, const WIDE: usize>
-    WeightGradients<'_, IN, OUT, OUTS, WIDE>
-{
+impl<const IN: usize, const OUT: usize, const OUTS: usize> WeightGradients<'_, IN, OUT, OUTS> {
     /// Computes the weight gradients for `N` vectors of inputs, starting at vector `k`.
     #[inline(always)]
     fn vectors<S: Simd, const N: usize>(&mut self, simd: S, k: usize) {
@@ -230,27 +210,30 @@ mod tests {
         const IN: usize,
         const OUT: usize,
         const OUTS: usize,
-        const WIDE: usize,
     >() {
-        let layer = Dense::<IN, OUT, OUTS, WIDE>::new();
         let weights: Vec<f32> = (0..OUT * IN).map(|index| (index * 5 % 7) as f32 - 3.0).collect();
         let biases: [f32; OUT] = from_fn(|output| output as f32);
         for count in 0..8 {
             let inputs: Vec<[f32; IN]> = (0..count).map(numbers).collect();
             let gradients: Vec<[f32; OUT]> = (0..count).map(|row| numbers(row + 3)).collect();
             let mut rows = vec![[f32::NAN; OUT]; count];
-            layer.outputs(&weights, &biases, &inputs, &mut rows);
+            Dense::<IN, OUT, OUTS>::outputs(&weights, &biases, &inputs, &mut rows);
             let mut weight_gradients = vec![f32::NAN; OUT * IN];
             for (index, weights) in weight_gradients.chunks_mut(OUTS * IN).enumerate() {
-                layer.weight_gradients(&gradients, &inputs, index * OUTS, weights);
+                Dense::<IN, OUT, OUTS>::weight_gradients(
+                    &gradients,
+                    &inputs,
+                    index * OUTS,
+                    weights,
+                );
             }
             let mut at_once = vec![f32::NAN; OUT * IN];
-            layer.weight_gradients(&gradients, &inputs, 0, &mut at_once);
+            Dense::<IN, OUT, OUTS>::weight_gradients(&gradients, &inputs, 0, &mut at_once);
             assert_eq!(at_once, weight_gradients);
             let mut bias_gradients = [f32::NAN; OUT];
-            layer.bias_gradients(&gradients, &mut bias_gradients);
+            Dense::<IN, OUT, OUTS>::bias_gradients(&gradients, &mut bias_gradients);
             let mut input_gradients = vec![[f32::NAN; IN]; count];
-            layer.input_gradients(&weights, &gradients, &mut input_gradients);
+            Dense::<IN, OUT, OUTS>::input_gradients(&weights, &gradients, &mut input_gradients);
             for output in 0..OUT {
                 let weights = &weights[output * IN..][..IN];
                 for (row, input) in rows.iter().zip(&inputs) {
@@ -285,8 +268,8 @@ mod tests {
 
     #[test]
     fn the_sums_are_those_of_the_definition_for_any_count_and_shape() {
-        the_sums_are_those_of_the_definition::<784, 10, 5, 2>();
-        the_sums_are_those_of_the_definition::<784, 128, 4, 2>();
-        the_sums_are_those_of_the_definition::<128, 10, 5, 2>();
+        the_sums_are_those_of_the_definition::<784, 10, 5>();
+        the_sums_are_those_of_the_definition::<784, 128, 4>();
+        the_sums_are_those_of_the_definition::<128, 10, 5>();
     }
 }

@@ -1,12 +1,12 @@
 //! The tutorial's network: Dense(784 -> 10), ReLU on the logits, softmax cross-entropy.
 
 use super::dense::Dense;
-use super::{Architecture, Model, cross_entropy};
+use super::{Architecture, Model, loss_and_gradient};
 use crate::batch::Image;
 use crate::data::{CLASSES, PIXELS};
 use mpienv_sharding::operator::kernels;
 
-type Layer = Dense<PIXELS, CLASSES, 5, 2>;
+type Layer = Dense<PIXELS, CLASSES, 5>;
 
 /// The number of weights: a row of [`PIXELS`] for each class.
 pub const WEIGHTS: usize = Layer::WEIGHTS;
@@ -14,7 +14,6 @@ pub const WEIGHTS: usize = Layer::WEIGHTS;
 /// The linear model. Parameters: weights of shape (10, 784), row by row, then 10 biases.
 #[derive(Clone, Debug)]
 pub struct Linear {
-    layer: Layer,
     /// One row per sample: first the logits, then their gradient.
     rows: Vec<[f32; CLASSES]>,
     /// A copy of the logits, which the loss overwrites in `rows`.
@@ -24,11 +23,7 @@ pub struct Linear {
 impl Linear {
     /// Creates the model, with room for batches of `capacity` samples.
     pub fn new(capacity: usize) -> Linear {
-        Linear {
-            layer: Layer::new(),
-            rows: vec![[0.0; CLASSES]; capacity],
-            logits: vec![[0.0; CLASSES]; capacity],
-        }
+        Linear { rows: vec![[0.0; CLASSES]; capacity], logits: vec![[0.0; CLASSES]; capacity] }
     }
 }
 
@@ -45,7 +40,7 @@ impl Model for Linear {
         self.logits(parameters, images);
         let (rows, logits) = (&mut self.rows[..images.len()], &mut self.logits[..images.len()]);
         logits.copy_from_slice(rows);
-        let loss = cross_entropy::loss_and_gradient(rows, labels, 1.0 / whole as f32);
+        let loss = loss_and_gradient(rows, labels, 1.0 / whole as f32);
         kernels::mask(rows.as_flattened_mut(), logits.as_flattened());
         loss
     }
@@ -53,13 +48,13 @@ impl Model for Linear {
     fn gradient_part(&mut self, images: &[Image], first: usize, part: &mut [f32]) {
         let rows = &self.rows[..images.len()];
         let (weights, biases) = part.split_at_mut(WEIGHTS.saturating_sub(first).min(part.len()));
-        self.layer.weight_gradients(rows, images, first / PIXELS, weights);
-        self.layer.bias_gradients(rows, biases);
+        Layer::weight_gradients(rows, images, first / PIXELS, weights);
+        Layer::bias_gradients(rows, biases);
     }
 
     fn logits(&mut self, parameters: &[f32], images: &[Image]) -> &mut [[f32; CLASSES]] {
         let (weights, biases) = parameters.split_at(WEIGHTS);
-        self.layer.outputs(weights, biases, images, &mut self.rows);
+        Layer::outputs(weights, biases, images, &mut self.rows);
         let rows = &mut self.rows[..images.len()];
         kernels::rectify(rows.as_flattened_mut());
         rows

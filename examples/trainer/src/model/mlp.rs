@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::dense::Dense;
-use super::{Architecture, Model, cross_entropy};
+use super::{Architecture, Model, loss_and_gradient};
 use crate::batch::Image;
 use crate::data::{CLASSES, PIXELS};
 use mpienv_sharding::operator::kernels;
@@ -11,8 +11,8 @@ use mpienv_sharding::operator::kernels;
 /// The number of outputs of the hidden layer.
 pub const HIDDEN: usize = 128;
 
-type First = Dense<PIXELS, HIDDEN, 4, 2>;
-type Second = Dense<HIDDEN, CLASSES, 5, 2>;
+type First = Dense<PIXELS, HIDDEN, 4>;
+type Second = Dense<HIDDEN, CLASSES, 5>;
 
 /// The model with a hidden layer.
 ///
@@ -20,8 +20,6 @@ type Second = Dense<HIDDEN, CLASSES, 5, 2>;
 /// biases.
 #[derive(Clone, Debug)]
 pub struct Mlp {
-    first: First,
-    second: Second,
     /// One row per sample: the hidden layer's outputs after ReLU.
     hidden: Vec<[f32; HIDDEN]>,
     /// One row per sample: the gradient of the hidden layer's outputs before ReLU.
@@ -37,8 +35,6 @@ impl Mlp {
     /// Creates the model, with room for batches of `capacity` samples.
     pub fn new(capacity: usize) -> Mlp {
         Mlp {
-            first: First::new(),
-            second: Second::new(),
             hidden: vec![[0.0; HIDDEN]; capacity],
             hidden_gradients: vec![[0.0; HIDDEN]; capacity],
             rows: vec![[0.0; CLASSES]; capacity],
@@ -61,12 +57,9 @@ impl Model for Mlp {
         let (hidden, hidden_gradients) =
             (&self.hidden[..count], &mut self.hidden_gradients[..count]);
         let rows = &mut self.rows[..count];
-        let loss = cross_entropy::loss_and_gradient(rows, labels, 1.0 / whole as f32);
-        self.second.input_gradients(
-            &parameters[FIRST.end..][..Second::WEIGHTS],
-            rows,
-            hidden_gradients,
-        );
+        let loss = loss_and_gradient(rows, labels, 1.0 / whole as f32);
+        let weights = &parameters[FIRST.end..][..Second::WEIGHTS];
+        Second::input_gradients(weights, rows, hidden_gradients);
         kernels::mask(hidden_gradients.as_flattened_mut(), hidden.as_flattened());
         loss
     }
@@ -77,25 +70,25 @@ impl Model for Mlp {
         let hidden_gradients = &self.hidden_gradients[..count];
         let (weights, rest) =
             part.split_at_mut(First::WEIGHTS.saturating_sub(first).min(part.len()));
-        self.first.weight_gradients(hidden_gradients, images, first / PIXELS, weights);
+        First::weight_gradients(hidden_gradients, images, first / PIXELS, weights);
         if rest.is_empty() {
             return;
         }
         let (biases, second) = rest.split_at_mut(HIDDEN);
-        self.first.bias_gradients(hidden_gradients, biases);
+        First::bias_gradients(hidden_gradients, biases);
         let (weights, biases) = second.split_at_mut(Second::WEIGHTS);
-        self.second.weight_gradients(rows, hidden, 0, weights);
-        self.second.bias_gradients(rows, biases);
+        Second::weight_gradients(rows, hidden, 0, weights);
+        Second::bias_gradients(rows, biases);
     }
 
     fn logits(&mut self, parameters: &[f32], images: &[Image]) -> &mut [[f32; CLASSES]] {
         let (first, second) = parameters.split_at(FIRST.end);
         let (weights, biases) = first.split_at(First::WEIGHTS);
-        self.first.outputs(weights, biases, images, &mut self.hidden);
+        First::outputs(weights, biases, images, &mut self.hidden);
         let hidden = &mut self.hidden[..images.len()];
         kernels::rectify(hidden.as_flattened_mut());
         let (weights, biases) = second.split_at(Second::WEIGHTS);
-        self.second.outputs(weights, biases, hidden, &mut self.rows);
+        Second::outputs(weights, biases, hidden, &mut self.rows);
         &mut self.rows[..images.len()]
     }
 }

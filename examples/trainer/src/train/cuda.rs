@@ -24,7 +24,7 @@ use mpienv_gpu::cudarc::driver::{
 use mpienv_gpu::{Communicator, Device, GpuError, nccl_version};
 use mpienv_sharding::error::{Error, TRAINING_FAILED};
 
-use super::{Learner, Outcome, Share, TrainConfig, Training};
+use super::{Learner, Outcome, ReadyGpu, Share, TrainConfig, Training};
 use crate::agreement;
 use crate::batch;
 use crate::data::{CLASSES, Dataset, PIXELS};
@@ -137,41 +137,6 @@ impl Task {
     }
 }
 
-/// The kernels of a run.
-struct Kernels {
-    normalize: CudaFunction,
-    /// The mlp's.
-    hidden: Option<[CudaFunction; 2]>,
-    loss: CudaFunction,
-    gradient: CudaFunction,
-    update: CudaFunction,
-    epoch: Option<CudaFunction>,
-}
-
-impl Kernels {
-    fn load(module: &Arc<CudaModule>, task: &Task) -> Result<Kernels, DriverError> {
-        let load = |name| module.load_function(name);
-        let hidden = if task.hidden() == 0 {
-            None
-        } else {
-            Some([load("hidden_layer")?, load("hidden_gradient")?])
-        };
-        let epoch = task.clusters.then(|| load("epoch")).transpose()?;
-        if let Some(epoch) = &epoch {
-            let most = CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
-            epoch.set_attribute(most, task.cluster_bytes() as i32)?;
-        }
-        Ok(Kernels {
-            normalize: load("normalize")?,
-            hidden,
-            loss: load("loss")?,
-            gradient: load("gradient")?,
-            update: load("update")?,
-            epoch,
-        })
-    }
-}
-
 /// A run's numbers on the device.
 struct Memory {
     images: CudaSlice<f32>,
@@ -214,85 +179,76 @@ impl Memory {
     }
 }
 
+/// Opens this rank's device, compiles the kernels, and loads the training set.
+///
+/// # Errors
+/// If a library of CUDA is missing, there is no device, or it refuses: names what, and the remedy.
+pub fn open(
+    info: &ClusterInfo,
+    model: Architecture,
+    config: &TrainConfig,
+    data: &Dataset,
+    timeout: Duration,
+) -> Result<ReadyGpu, Error> {
+    let rank = info.rank();
+    let device = Device::of_rank(info).map_err(Error::input)?;
+    let context = mpienv_gpu::context(&device).map_err(Error::input)?;
+    // SAFETY: all that the device does for this run is in one stream. With its events, cudarc would
+    // have a captured graph wait for what came before it, which the driver refuses.
+    unsafe { context.disable_event_tracking() };
+    let Device { ordinal, name, compute_capability, .. } = device;
+    let description = if rank.size() > 1 {
+        let version = nccl_version().map_err(Error::input)?;
+        format!("training on GPUs ({name}), gradients over NCCL {version}")
+    } else {
+        format!("training on GPU {ordinal} ({name})")
+    };
+    let task = Task::new(model, config, rank, data.count(), compute_capability);
+    let module = mpienv_gpu::compile(&context, &(task.head() + KERNELS)).map_err(Error::input)?;
+    let load = || {
+        let stream = context.new_stream()?;
+        let epoch = task.clusters.then(|| module.load_function("epoch")).transpose()?;
+        if let Some(epoch) = &epoch {
+            let most = CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+            epoch.set_attribute(most, task.cluster_bytes() as i32)?;
+        }
+        let memory = Memory::new(&stream, &task, data)?;
+        let mut gpu = Gpu { stream, task, module, epoch, memory, timeout };
+        gpu.load_images(data)?;
+        Ok(gpu)
+    };
+    let gpu =
+        load().map_err(|error| Error::input(GpuError::from_driver("prepare the run", error)))?;
+    let train = |model: &mut dyn Model, parameters: &mut [f32], mut training: Training<'_>| {
+        training.agree(model, "data parallel on GPUs", parameters)?;
+        let mut learner = GpuLearner::new(gpu, model, parameters, training.group)?;
+        training.train(&mut learner)
+    };
+    Ok(ReadyGpu { description, train: Box::new(train) })
+}
+
 /// A device with compiled kernels and the training set, ready for the other ranks.
-pub struct Gpu {
-    device: Device,
+struct Gpu {
     stream: Arc<CudaStream>,
     task: Task,
-    kernels: Kernels,
+    /// The kernels.
+    module: Arc<CudaModule>,
+    /// The kernel that takes many steps, if the device has clusters.
+    epoch: Option<CudaFunction>,
     memory: Memory,
     /// How long NCCL may take.
     timeout: Duration,
 }
 
 impl Gpu {
-    /// Opens this rank's device, compiles the kernels, and loads the training set.
-    ///
-    /// # Errors
-    /// If a library of CUDA is missing, there is no device, or it refuses: names what, and the
-    /// remedy.
-    pub fn open(
-        info: &ClusterInfo,
-        model: Architecture,
-        config: &TrainConfig,
-        data: &Dataset,
-        timeout: Duration,
-    ) -> Result<Gpu, Error> {
-        let rank = info.rank();
-        let device = Device::of_rank(info).map_err(Error::input)?;
-        let context = mpienv_gpu::context(&device).map_err(Error::input)?;
-        // SAFETY: all that the device does for this run is in one stream. With its events, cudarc
-        // would have a captured graph wait for what came before it, which the driver refuses.
-        unsafe { context.disable_event_tracking() };
-        if rank.size() > 1 {
-            nccl_version().map_err(Error::input)?;
-        }
-        let task = Task::new(model, config, rank, data.count(), device.compute_capability);
-        let module =
-            mpienv_gpu::compile(&context, &(task.head() + KERNELS)).map_err(Error::input)?;
-        let load = || {
-            let stream = context.new_stream()?;
-            let kernels = Kernels::load(&module, &task)?;
-            let memory = Memory::new(&stream, &task, data)?;
-            let mut gpu = Gpu { device, stream, task, kernels, memory, timeout };
-            gpu.load_images(data)?;
-            Ok(gpu)
-        };
-        load().map_err(|error| Error::input(GpuError::from_driver("prepare the run", error)))
-    }
-
-    /// What rank 0 says of the devices before it trains.
-    pub fn describe(&self) -> String {
-        let Device { ordinal, name, .. } = &self.device;
-        match nccl_version() {
-            Ok(version) if self.task.rank.size() > 1 => {
-                format!("training on GPUs ({name}), gradients over NCCL {version}")
-            }
-            _ => format!("training on GPU {ordinal} ({name})"),
-        }
-    }
-
-    /// Trains like [`Training::data_parallel`], with the GPUs of all ranks. The losses agree to rounding.
-    ///
-    /// The configuration and training set must be those with which the GPU was opened.
-    pub fn train(
-        self,
-        model: &mut dyn Model,
-        parameters: &mut [f32],
-        mut training: Training<'_>,
-    ) -> Result<(), Error> {
-        training.agree(model, agreement::ON_GPUS, parameters)?;
-        let mut learner = GpuLearner::new(self, model, parameters, training.group)?;
-        training.train(&mut learner)
-    }
-
     fn load_images(&mut self, data: &Dataset) -> Result<(), DriverError> {
         let pixels = self.stream.clone_htod(data.images())?;
         let values: Vec<f32> = (0..=u8::MAX).map(batch::normalized).collect();
         let values = self.stream.clone_htod(&values)?;
         let count = data.images().len() as i64;
         let blocks = data.images().len().div_ceil(THREADS as usize).min(4096) as u32;
-        let mut launch = self.stream.launch_builder(&self.kernels.normalize);
+        let normalize = self.module.load_function("normalize")?;
+        let mut launch = self.stream.launch_builder(&normalize);
         launch.arg(&pixels).arg(&values).arg(&mut self.memory.images).arg(&count);
         // SAFETY: these are the kernel's parameters, and it writes `count` numbers.
         unsafe { launch.launch(grid(blocks, 1)) }?;
@@ -301,34 +257,39 @@ impl Gpu {
 
     /// Adds the kernels of a step to the stream, with the sum over all ranks.
     fn enqueue_step(&mut self, communicator: Option<&Communicator>) -> Result<(), GpuError> {
-        let Gpu { stream, task, kernels, memory, .. } = self;
+        let Gpu { stream, task, module, memory, .. } = self;
         let wrong = |error| GpuError::from_driver("cuLaunchKernel", error);
+        let kernel = |name| module.load_function(name).map_err(wrong);
         let layer = |inputs: usize, outputs: usize| {
             grid((inputs + 1).div_ceil(32) as u32, outputs.div_ceil(8) as u32)
         };
         let samples = task.batch as u32;
-        if let Some([forward, _]) = &kernels.hidden {
-            let mut launch = stream.launch_builder(forward);
+        if task.hidden() > 0 {
+            let forward = kernel("hidden_layer")?;
+            let mut launch = stream.launch_builder(&forward);
             launch.arg(&memory.images).arg(&memory.order).arg(&memory.parameters);
             launch.arg(&mut memory.hidden).arg(&memory.at);
             // SAFETY: these are the kernel's parameters, and it writes a row for each block in x.
             unsafe { launch.launch(grid(samples, task.hidden().div_ceil(32) as u32)) }
                 .map_err(wrong)?;
         }
-        let mut launch = stream.launch_builder(&kernels.loss);
+        let loss = kernel("loss")?;
+        let mut launch = stream.launch_builder(&loss);
         launch.arg(&memory.images).arg(&memory.labels).arg(&memory.order).arg(&memory.parameters);
         launch.arg(&memory.hidden).arg(&mut memory.rows).arg(&mut memory.hidden_gradients);
         launch.arg(&mut memory.losses).arg(&memory.at);
         // SAFETY: these are the kernel's parameters, and it writes a row for each block.
         unsafe { launch.launch(grid(samples, 1)) }.map_err(wrong)?;
-        let mut launch = stream.launch_builder(&kernels.gradient);
+        let gradient = kernel("gradient")?;
+        let mut launch = stream.launch_builder(&gradient);
         launch.arg(&memory.images).arg(&memory.order).arg(&memory.hidden).arg(&memory.rows);
         launch.arg(&memory.losses).arg(&memory.stop).arg(&mut memory.sum).arg(&memory.at);
         launch.arg(&mut memory.log);
         // SAFETY: these are the kernel's parameters, and it writes the gradient of one layer.
         unsafe { launch.launch(layer(task.last(), CLASSES)) }.map_err(wrong)?;
-        if let Some([_, backward]) = &kernels.hidden {
-            let mut launch = stream.launch_builder(backward);
+        if task.hidden() > 0 {
+            let backward = kernel("hidden_gradient")?;
+            let mut launch = stream.launch_builder(&backward);
             launch.arg(&memory.images).arg(&memory.order).arg(&memory.hidden_gradients);
             launch.arg(&mut memory.sum).arg(&memory.at);
             // SAFETY: these are the kernel's parameters, and it writes the gradient of one layer.
@@ -338,7 +299,8 @@ impl Gpu {
             communicator.all_reduce_sum(&mut memory.sum)?;
         }
         let blocks = task.parameters().div_ceil(THREADS as usize) as u32;
-        let mut launch = stream.launch_builder(&kernels.update);
+        let update = kernel("update")?;
+        let mut launch = stream.launch_builder(&update);
         launch.arg(&mut memory.parameters).arg(&memory.sum).arg(&mut memory.at);
         launch.arg(&mut memory.log);
         // SAFETY: these are the kernel's parameters, and it checks its index.
@@ -399,7 +361,7 @@ impl<'a> GpuLearner<'a> {
             communicator.wait(group).map_err(failed)?;
         }
         let mut graphs = Vec::new();
-        if gpu.kernels.epoch.is_none() {
+        if gpu.epoch.is_none() {
             for steps in [LONG, 1] {
                 let graph = gpu.capture(steps, communicator.as_ref()).map_err(failed)?;
                 graphs.push((steps, graph));
@@ -416,8 +378,8 @@ impl<'a> GpuLearner<'a> {
         stop: f32,
         group: &mut Group,
     ) -> Result<(), Error> {
-        let Gpu { stream, task, kernels, memory, .. } = &mut self.gpu;
-        if let Some(epoch) = &kernels.epoch {
+        let Gpu { stream, task, epoch, memory, .. } = &mut self.gpu;
+        if let Some(epoch) = epoch {
             let (first, count) = (step as i32, steps as i32);
             let mut launch = stream.launch_builder(epoch);
             launch.arg(&memory.images).arg(&memory.labels).arg(&memory.order);
@@ -453,16 +415,15 @@ impl<'a> GpuLearner<'a> {
         let &Share { step, left, stop, .. } = share;
         let steps = left.min(AHEAD);
         self.take(step, steps, stop, group)?;
-        let Gpu { stream, task, kernels, memory, .. } = &self.gpu;
+        let Gpu { stream, task, epoch, memory, .. } = &self.gpu;
         let mut log = vec![0.0; 3 * steps];
-        stream
-            .memcpy_dtoh(&memory.log.slice(3 * step..3 * (step + steps)), &mut log)
-            .map_err(driver)?;
+        let taken = memory.log.slice(3 * step..3 * (step + steps));
+        stream.memcpy_dtoh(&taken, &mut log).map_err(driver)?;
         stream.synchronize().map_err(driver)?;
         for (step, &[own, loss, all]) in (step..).zip(log.as_chunks().0) {
             // The ranks stop after a step up to which the device has come.
             let is_last = self.done.len() + 1 == steps;
-            let all = if kernels.epoch.is_some() { stop } else { all };
+            let all = if epoch.is_some() { stop } else { all };
             let own = task.has_samples(step).then_some(own);
             self.done.push_back(Outcome { own, loss, stop: if is_last { all } else { 0.0 } });
         }

@@ -28,7 +28,6 @@ pub(super) struct ShardedLearner<'a> {
     whole: &'a mut [f32],
     samples: Tensor,
     labels: Tensor,
-    arch: Arch,
 }
 
 impl<'a> ShardedLearner<'a> {
@@ -50,16 +49,7 @@ impl<'a> ShardedLearner<'a> {
             Tensor::zeros(placed.layout.local_shape(&plan.mesh, &placed.shape))
         };
         let (samples, labels) = (fed(Feed::Samples), fed(Feed::Labels));
-        Ok(ShardedLearner {
-            model,
-            plan,
-            executor,
-            state,
-            whole,
-            samples,
-            labels,
-            arch: Arch::new(),
-        })
+        Ok(ShardedLearner { model, plan, executor, state, whole, samples, labels })
     }
 }
 
@@ -71,8 +61,9 @@ impl Learner for ShardedLearner<'_> {
         }
         Batch::fetch(data, own.iter().copied());
         let images = self.samples.data.as_chunks_mut::<PIXELS>().0;
+        let arch = Arch::new();
         for (row, &index) in images.iter_mut().zip(own) {
-            batch::normalize(self.arch, data.image(index), row);
+            batch::normalize(arch, data.image(index), row);
         }
         images[own.len()..].as_flattened_mut().fill(0.0);
         self.labels.data.fill(NO_SAMPLE);

@@ -6,6 +6,7 @@
 #[path = "job.rs"]
 mod job;
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
@@ -14,7 +15,7 @@ use job::tool::inherited;
 use mpienv::collective::Group;
 use mpienv_sharding::arguments::name_of;
 use mpienv_trainer::batch::{self, Batch, Order};
-use mpienv_trainer::data::{Dataset, Source};
+use mpienv_trainer::data::{Dataset, Datasets};
 use mpienv_trainer::model::{self, Architecture};
 
 const TIMES: usize = 400;
@@ -43,7 +44,7 @@ fn main() -> Result<(), Failure> {
 
 fn data() -> Result<Dataset, Failure> {
     let folder = inherited("DATA_PATH").filter(|folder| !folder.is_empty());
-    Ok(folder.map_or(Source::Embedded, |folder| Source::Folder(folder.into())).load()?.train)
+    Ok(Datasets::load(folder.as_ref().map(Path::new))?.train)
 }
 
 /// Measures the steps of [`data_parallel`](mpienv_trainer::train::Training::data_parallel) with `size`
@@ -56,8 +57,7 @@ fn measure(
     ranks: &str,
 ) -> Result<(), Failure> {
     let rank = group.rank();
-    let mut order = vec![0; data.count()];
-    Order::Shuffle.arrange(&mut order, 1, 0);
+    let order = Order::Shuffle.arrange(data.count(), 1, 0);
     let mut model = architecture.model(size);
     let mut parameters = model.initial_parameters(1);
     let mut sum = vec![0.0; parameters.len() + 2];

@@ -69,6 +69,7 @@ fn any_changed_byte_of_packed_data_is_noticed() {
         .unwrap();
     encoder.finish().unwrap();
     assert_noticed(&path, |path| {
-        idx::open_images(path).and_then(idx::Images::read).map_err(|error| error.to_string())
+        let read = idx::open(path, idx::IMAGES_MAGIC).and_then(idx::IdxFile::read);
+        read.map_err(|error| error.to_string())
     });
 }

@@ -14,7 +14,7 @@ use mpienv_sharding::operator::{kernels, matmul};
 use mpienv_sharding::plan::{Collectives, Feed, Plan, Terms};
 use mpienv_sharding::tensor::Tensor;
 use mpienv_trainer::batch::Batch;
-use mpienv_trainer::data::{CLASSES, Dataset, Datasets, PIXELS, Source};
+use mpienv_trainer::data::{CLASSES, Dataset, Datasets, PIXELS};
 
 const WORLD: u32 = 8;
 const BATCH: usize = 64;
@@ -116,7 +116,7 @@ fn assert_all_alike(data: &Datasets, count: usize, epochs: usize, least: f64) {
 
 #[test]
 fn digits_are_recognized_equally_well_under_every_strategy() {
-    assert_all_alike(&Source::Embedded.load().unwrap(), 4096, 3, 0.9);
+    assert_all_alike(&Datasets::load(None).unwrap(), 4096, 3, 0.9);
 }
 
 #[test]

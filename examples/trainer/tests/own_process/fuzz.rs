@@ -17,7 +17,7 @@ use mpienv_sharding::strategy::Strategy;
 use mpienv_trainer::batch::Order;
 use mpienv_trainer::checkpoint::{Checkpoints, Position, Run, Settings};
 use mpienv_trainer::data::digits;
-use mpienv_trainer::data::idx::{self, IMAGES_MAGIC, LABELS_MAGIC};
+use mpienv_trainer::data::idx::{self, IMAGES_MAGIC, IdxFile, LABELS_MAGIC};
 use mpienv_trainer::model::Model;
 use mpienv_trainer::model::linear::Linear;
 use mpienv_trainer::train::TrainConfig;
@@ -73,13 +73,13 @@ fn any_idx_file_has_as_many_items_as_it_says_or_is_refused() {
         let plain =
             bytes.get(4..8).map(|count| u32::from_be_bytes(count.try_into().unwrap()) as usize);
         let packed = bytes.starts_with(b"\x1f\x8b");
-        match idx::open_images(&path).and_then(idx::Images::read) {
+        match idx::open(&path, IMAGES_MAGIC).and_then(IdxFile::read) {
             Ok(pixels) => {
                 prop_assert!(packed && pixels.len() % 784 == 0 || Some(pixels.len() / 784) == plain)
             }
             Err(error) => names(&error, &path)?,
         }
-        match idx::read_labels(&path) {
+        match idx::open(&path, LABELS_MAGIC).and_then(IdxFile::read) {
             Ok(labels) => prop_assert!(packed || Some(labels.len()) == plain),
             Err(error) => names(&error, &path)?,
         }

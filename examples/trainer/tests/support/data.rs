@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 
 use mpienv_trainer::data::Datasets;
-use mpienv_trainer::data::Source;
 
 use super::tool::{inherited, missing};
 
@@ -16,7 +15,7 @@ pub fn real_mnist() -> Option<(PathBuf, Datasets)> {
     let folder = inherited("DATA_PATH").filter(|folder| !folder.is_empty()).map(PathBuf::from);
     let is_named = folder.is_some();
     let data =
-        folder.and_then(|folder| Some((folder.clone(), Source::Folder(folder).load().ok()?)));
+        folder.and_then(|folder| Some((folder.clone(), Datasets::load(Some(&folder)).ok()?)));
     // Checks the first labels, because Fashion-MNIST has the same names and sizes.
     let is_mnist = |data: &Datasets| {
         (data.train.count(), data.test.count()) == SIZES

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mpienv_gpu::cudarc::driver::{
-    CudaContext, CudaFunction, CudaSlice, CudaStream, DriverError, LaunchConfig, PushKernelArg as _,
+    CudaFunction, CudaSlice, CudaStream, DriverError, LaunchConfig, PushKernelArg as _,
 };
 use mpienv_gpu::{Communicator, Device, GpuError};
 
-use super::{Alone, DeviceReport, Problem};
+use super::{Alone, DeviceReport};
 use crate::collective::Group;
 use crate::{ClusterInfo, printable};
 
@@ -30,27 +30,22 @@ const TIMES: usize = 5;
 /// The longest time that NCCL gets: less than that after which the ranks give each other up.
 const LONGEST: Duration = Duration::from_secs(100);
 
-impl From<GpuError> for Problem {
-    fn from(error: GpuError) -> Problem {
-        Problem { what: error.what().to_owned(), remedy: error.remedy().to_owned() }
-    }
-}
-
-/// The problem of a call to the driver, which was made to `purpose`.
-fn driver(purpose: &'static str) -> impl Fn(DriverError) -> Problem {
-    move |error| GpuError::from_driver(purpose, error).into()
+/// The error of a call to the driver, which was made to `purpose`.
+fn driver(purpose: &'static str) -> impl Fn(DriverError) -> GpuError {
+    move |error| GpuError::from_driver(purpose, error)
 }
 
 /// A rank's GPU.
 pub(super) struct Card {
     pub(super) report: DeviceReport,
-    context: Arc<CudaContext>,
     stream: Arc<CudaStream>,
+    /// How long NCCL may take.
+    timeout: Duration,
 }
 
 impl Card {
     /// Opens the device of this rank.
-    pub(super) fn open(info: &ClusterInfo) -> Result<Card, Problem> {
+    pub(super) fn open(info: &ClusterInfo, timeout: Duration) -> Result<Card, GpuError> {
         let device = Device::of_rank(info)?;
         // Before this process takes some.
         let memory_free = device.memory_free()?;
@@ -68,19 +63,19 @@ impl Card {
             compute_capability: format!("{major}.{minor}"),
             driver: device.driver,
         };
-        Ok(Card { report, context, stream })
+        Ok(Card { report, stream, timeout: timeout.min(LONGEST) })
     }
 
     /// Multiplies matrices and copies memory, and compares every number.
-    pub(super) fn alone(&self) -> Result<Alone, Problem> {
+    pub(super) fn alone(&self) -> Result<Alone, GpuError> {
         let (products_per_s, wrong_product) = self.multiply()?;
         let (copied_per_s, wrong_copy) = self.copy()?;
         Ok(Alone { products_per_s, copied_per_s, wrong: wrong_product.or(wrong_copy) })
     }
 
-    fn multiply(&self) -> Result<(f64, Option<String>), Problem> {
+    fn multiply(&self) -> Result<(f64, Option<String>), GpuError> {
         let wrong = driver("multiply matrices");
-        let module = mpienv_gpu::compile(&self.context, PRODUCT)?;
+        let module = mpienv_gpu::compile(self.stream.context(), PRODUCT)?;
         let kernel = module.load_function("product").map_err(&wrong)?;
         // Whole numbers, whose products and sums `f32` holds exactly.
         let left: Vec<f32> = (0..SIDE * SIDE).map(|at| (at % 7) as f32).collect();
@@ -98,11 +93,10 @@ impl Card {
             }
             count = (count * 4).min(MOST_PRODUCTS);
         };
-        let mut fastest = Duration::MAX;
-        for _ in 0..TIMES {
+        let fastest = self.fastest(|| {
             let matrices = (&left_there, &right_there, &mut result);
-            fastest = fastest.min(self.timed(|| self.launch(&kernel, matrices, count))?);
-        }
+            self.launch(&kernel, matrices, count)
+        })?;
         let found = self.stream.clone_dtoh(&result).map_err(&wrong)?;
         let expected = product(&left, &right);
         let of_one = |(at, found): (usize, &f32)| {
@@ -113,7 +107,7 @@ impl Card {
         };
         let wrong = found.iter().enumerate().find_map(of_one);
         let multiply_adds = f64::from(count) * (SIDE * SIDE * SIDE) as f64;
-        Ok((multiply_adds / fastest.as_secs_f64().max(f64::MIN_POSITIVE), wrong))
+        Ok((multiply_adds / fastest, wrong))
     }
 
     #[expect(unsafe_code, reason = "the kernel gets what its source declares")]
@@ -136,7 +130,7 @@ impl Card {
         unsafe { launch.launch(config) }.map(|_| ())
     }
 
-    fn copy(&self) -> Result<(f64, Option<String>), Problem> {
+    fn copy(&self) -> Result<(f64, Option<String>), GpuError> {
         let wrong = driver("copy memory");
         let most = usize::try_from(self.report.memory_free / 8).unwrap_or(COPIED.1);
         let mut bytes = COPIED.0;
@@ -145,27 +139,31 @@ impl Card {
                 (0..bytes as u32 / 4).map(|at| at.wrapping_mul(2_654_435_761)).collect();
             let from = self.stream.clone_htod(&numbers).map_err(&wrong)?;
             let mut into = self.stream.alloc_zeros::<u32>(numbers.len()).map_err(&wrong)?;
-            let mut copy = || self.timed(|| self.stream.memcpy_dtod(&from, &mut into));
-            if copy()? < LONG_ENOUGH / 5 && bytes * 4 <= COPIED.1.min(most) {
+            let mut copy = || self.stream.memcpy_dtod(&from, &mut into);
+            if self.timed(&mut copy)? < LONG_ENOUGH / 5 && bytes * 4 <= COPIED.1.min(most) {
                 bytes *= 4;
                 continue;
             }
-            let mut fastest = Duration::MAX;
-            for _ in 0..TIMES {
-                fastest = fastest.min(copy()?);
-            }
+            let fastest = self.fastest(copy)?;
             let found = self.stream.clone_dtoh(&into).map_err(&wrong)?;
             let other = found.iter().zip(&numbers).position(|(found, own)| found != own);
             let wrong = other.map(|at| {
                 let (found, own) = (found[at], numbers[at]);
                 format!("number {at} of a copy in its memory is {found:#x} in place of {own:#x}")
             });
-            return Ok((bytes as f64 / fastest.as_secs_f64().max(f64::MIN_POSITIVE), wrong));
+            return Ok((bytes as f64 / fastest, wrong));
         }
     }
 
+    /// Returns the seconds that the device takes at least.
+    fn fastest(&self, mut work: impl FnMut() -> Result<(), DriverError>) -> Result<f64, GpuError> {
+        let mut times = (0..TIMES).map(|_| self.timed(&mut work));
+        let fastest = times.try_fold(Duration::MAX, |fastest, taken| Ok(fastest.min(taken?)))?;
+        Ok(fastest.as_secs_f64().max(f64::MIN_POSITIVE))
+    }
+
     /// Returns how long the device takes.
-    fn timed(&self, work: impl FnOnce() -> Result<(), DriverError>) -> Result<Duration, Problem> {
+    fn timed(&self, work: impl FnOnce() -> Result<(), DriverError>) -> Result<Duration, GpuError> {
         let wrong = driver("wait for the device");
         self.stream.synchronize().map_err(&wrong)?;
         let begun = Instant::now();
@@ -174,9 +172,9 @@ impl Card {
     }
 
     /// Connects this GPU with those of the other ranks of a group. All of them must call it.
-    pub(super) fn join(&self, group: &mut Group, timeout: Duration) -> Result<Joined<'_>, Problem> {
-        let ranks = Communicator::within(group, &self.stream, timeout.min(LONGEST))?;
-        Ok(Joined { card: self, ranks, numbers: None })
+    pub(super) fn join(&self, group: &mut Group) -> Result<Joined<'_>, GpuError> {
+        let ranks = Communicator::within(group, &self.stream, self.timeout)?;
+        Ok(Joined { card: self, ranks })
     }
 }
 
@@ -195,61 +193,55 @@ fn product(left: &[f32], right: &[f32]) -> Vec<f32> {
 pub(super) struct Joined<'a> {
     card: &'a Card,
     ranks: Communicator,
-    /// What was summed last.
-    numbers: Option<CudaSlice<f32>>,
 }
 
 impl Joined<'_> {
-    /// Sums numbers over the ranks of the group.
-    pub(super) fn sum(&mut self, group: &mut Group, own: &[f32]) -> Result<Vec<f32>, Problem> {
-        let there = self.card.stream.clone_htod(own).map_err(driver("sum"));
-        let queued = there
-            .and_then(|numbers| Ok(self.ranks.all_reduce_sum(self.numbers.insert(numbers))?));
-        self.settled(group, queued)?;
-        let numbers = self.numbers.as_ref().ok_or_else(nothing)?;
-        self.card.stream.clone_dtoh(numbers).map_err(driver("sum"))
-    }
-
-    /// Sums as many numbers again, and so often. Returns the seconds of one sum.
-    pub(super) fn time(&mut self, group: &mut Group, times: u32) -> Result<f64, Problem> {
-        let begun = Instant::now();
-        let numbers = self.numbers.as_mut().ok_or_else(nothing);
-        let queued = numbers.and_then(|numbers| {
-            Ok((0..times).try_for_each(|_| self.ranks.all_reduce_sum(numbers))?)
+    /// Sums numbers over the ranks of the group, and then as many again, so often. Returns the first
+    /// sums, and the seconds of each of those that followed.
+    pub(super) fn sum(
+        &self,
+        group: &mut Group,
+        own: &[f32],
+        times: u32,
+    ) -> Result<(Vec<f32>, f64), GpuError> {
+        let wrong = driver("sum");
+        let there = self.card.stream.clone_htod(own).map_err(&wrong);
+        let queued = there.and_then(|mut numbers| {
+            self.ranks.all_reduce_sum(&mut numbers)?;
+            Ok(numbers)
         });
-        let done = self.settled(group, queued)?;
-        Ok((done - begun).as_secs_f64() / f64::from(times.max(1)))
+        let (mut numbers, _) = self.settled(group, queued)?;
+        let sums = self.card.stream.clone_dtoh(&numbers).map_err(wrong);
+        let begun = Instant::now();
+        let queued = (0..times).try_for_each(|_| self.ranks.all_reduce_sum(&mut numbers));
+        let ((), done) = self.settled(group, queued)?;
+        Ok((sums?, (done - begun).as_secs_f64() / f64::from(times)))
     }
 
     /// Waits for what this rank has queued, and for the other ranks to say that theirs is done. If
-    /// one has failed, all get an error, so that they go on together. Returns when this rank was
-    /// done.
+    /// one has failed, all get an error, so that they go on together. Also returns when this rank
+    /// was done.
     ///
     /// A communicator that has failed tells the other ranks by itself, in the same call.
-    fn settled(&self, group: &mut Group, queued: Result<(), Problem>) -> Result<Instant, Problem> {
-        let said = match &queued {
-            Ok(()) => {
-                self.ranks.wait(group)?;
-                String::new()
-            }
-            Err(Problem { what, .. }) => what.clone(),
-        };
+    fn settled<T>(
+        &self,
+        group: &mut Group,
+        queued: Result<T, GpuError>,
+    ) -> Result<(T, Instant), GpuError> {
+        if queued.is_ok() {
+            self.ranks.wait(group)?;
+        }
         let done = Instant::now();
-        let all = group.all_gather(said.as_bytes()).map_err(|error| Problem {
-            what: error.to_string(),
-            remedy: "look at the output of that rank".to_owned(),
-        })?;
-        queued?;
+        let said = queued.as_ref().err().map_or("", GpuError::what);
+        let all = group
+            .all_gather(said.as_bytes())
+            .map_err(|error| GpuError::new(error.to_string(), "look at the output of that rank"))?;
+        let queued = queued?;
         let failed = (0..).zip(&all).find(|(_, text)| !text.is_empty());
-        failed.map_or(Ok(done), |(rank, text): (u32, _)| {
-            let what = format!("rank {rank}: {}", printable(text));
-            Err(Problem { what, remedy: "start all ranks again".to_owned() })
+        failed.map_or(Ok((queued, done)), |(rank, text): (u32, _)| {
+            Err(GpuError::new(format!("rank {rank}: {}", printable(text)), "start all ranks again"))
         })
     }
-}
-
-fn nothing() -> Problem {
-    Problem { what: "no numbers to sum".to_owned(), remedy: "start all ranks again".to_owned() }
 }
 
 /// Returns the ports of InfiniBand and RoCE adapters that are active. `adapters` is where Linux

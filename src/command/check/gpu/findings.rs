@@ -4,11 +4,11 @@
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
-use mpienv_gpu::{DeviceOfRank, SharedDevice, shared_devices};
+use mpienv_gpu::{DeviceOfRank, GpuError, SharedDevice, shared_devices};
 
 use super::super::compute::{Speed, median, medians, share};
 use super::super::measurement::{self, grouped};
-use super::{Alone, CardReport, DeviceReport, PairSpeed, Problem};
+use super::{Alone, CardReport, DeviceReport, PairSpeed};
 use crate::{Finding, Severity};
 
 /// Below this part of the median of the same model, a GPU or a pair of ranks is slow.
@@ -60,12 +60,12 @@ impl<'a> Findings<'a> {
         &mut self,
         code: &'static str,
         why: &str,
-        of_ranks: impl Iterator<Item = Option<Problem>>,
+        of_ranks: impl Iterator<Item = Option<GpuError>>,
     ) {
         let same = grouped((0..).zip(of_ranks).filter_map(|(rank, own)| Some((rank, own?))));
-        for (Problem { what, remedy }, ranks) in same {
-            let what = format!("{}: {what}", named(&ranks, self.hosts));
-            self.add(Finding::error(code, what, why, remedy), ranks);
+        for (error, ranks) in same {
+            let what = format!("{}: {}", named(&ranks, self.hosts), error.what());
+            self.add(Finding::error(code, what, why, error.remedy()), ranks);
         }
     }
 
@@ -189,15 +189,15 @@ impl<'a> Findings<'a> {
     }
 
     /// What each GPU did by itself.
-    pub(super) fn of_alone(&mut self, cards: &[CardReport], alone: &[Result<Alone, Problem>]) {
+    pub(super) fn of_alone(&mut self, cards: &[CardReport], alone: &[Result<Alone, GpuError>]) {
         self.problems(
             "gpu-failed",
             "a GPU that cannot compute by itself fails in the program too",
             alone.iter().map(|own| own.as_ref().err().cloned()),
         );
-        let wrong = |own: &Result<Alone, Problem>| {
-            let remedy = "leave the host out, and test its GPU with `dcgmi diag -r 3`".to_owned();
-            Some(Problem { what: own.as_ref().ok()?.wrong.clone()?, remedy })
+        let wrong = |own: &Result<Alone, GpuError>| {
+            let remedy = "leave the host out, and test its GPU with `dcgmi diag -r 3`";
+            Some(GpuError::new(own.as_ref().ok()?.wrong.clone()?, remedy))
         };
         let why = "a training on this GPU is wrong, although nothing fails";
         self.problems("gpu-wrong", why, alone.iter().map(wrong));
@@ -283,7 +283,10 @@ impl<'a> Findings<'a> {
 }
 
 /// Returns how fast each GPU is beside the median of its model: product and copy.
-pub(super) fn shares(cards: &[CardReport], alone: &[Result<Alone, Problem>]) -> Vec<Option<Speed>> {
+pub(super) fn shares(
+    cards: &[CardReport],
+    alone: &[Result<Alone, GpuError>],
+) -> Vec<Option<Speed>> {
     let model = |rank: usize| cards[rank].device.as_ref().ok().map(|device| &device.name);
     let speed = |rank: usize| {
         let own = alone[rank].as_ref().ok()?;
@@ -320,8 +323,8 @@ mod tests {
         }
     }
 
-    fn problem(what: &str) -> Problem {
-        Problem { what: what.to_owned(), remedy: "do something".to_owned() }
+    fn problem(what: &str) -> GpuError {
+        GpuError::new(what, "do something")
     }
 
     /// The severities, codes and texts of what is found in these reports.
@@ -393,7 +396,7 @@ mod tests {
         );
     }
 
-    fn alone(products_per_s: f64, copied_per_s: f64) -> Result<Alone, Problem> {
+    fn alone(products_per_s: f64, copied_per_s: f64) -> Result<Alone, GpuError> {
         Ok(Alone { products_per_s, copied_per_s, wrong: None })
     }
 

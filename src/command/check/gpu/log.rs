@@ -68,8 +68,6 @@ pub(super) struct Choice {
     pub bootstrap: Option<String>,
     /// How this rank sends to another one, such as `P2P/CUMEM`, `SHM` or `NET/IB/0/GDRDMA`.
     pub sends: BTreeMap<u32, String>,
-    /// The warnings, without those that repeat.
-    pub warnings: Vec<String>,
 }
 
 impl Choice {
@@ -79,11 +77,6 @@ impl Choice {
         for line in log.lines() {
             if let Some((_, text)) = line.split_once("NCCL INFO ") {
                 choice.note(text.trim());
-            } else if let Some((_, text)) = line.split_once("NCCL WARN ") {
-                let text = text.trim().to_owned();
-                if !choice.warnings.contains(&text) {
-                    choice.warnings.push(text);
-                }
             }
         }
         choice
@@ -154,7 +147,6 @@ mod tests {
         assert_eq!(choice.bootstrap.as_deref(), Some("eth0"));
         let sends = [(1, "P2P/IPC/read".to_owned()), (8, "NET/IB/1/GDRDMA".to_owned())];
         assert_eq!(choice.sends, BTreeMap::from(sends));
-        assert_eq!(choice.warnings, ["could not find a path"]);
     }
 
     #[test]

@@ -4,13 +4,15 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
+use mpienv_gpu::GpuError;
 use serde::{Deserialize, Serialize};
 
 use super::card::{Card, Joined};
 use super::findings::Findings;
 use super::log::{Choice, Log};
-use super::{CardReport, CheckError, Limits, PairSpeed, Problem, share};
+use super::{CardReport, CheckError, PairSpeed, share};
 use crate::collective::Group;
+use crate::command::check::mesh::rounds::disjoint;
 use mpienv_core::seam::counted;
 
 /// The first size in bytes, and by how much each of the following is larger.
@@ -67,97 +69,129 @@ struct Sum {
     wrong: Option<String>,
 }
 
-/// Connects the ranks through NCCL, and lets them sum. Adds what stands out.
-pub(super) fn test(
-    group: &mut Group,
-    card: &Card,
-    cards: &[CardReport],
-    limits: Limits,
-    log: &Log,
-    findings: &mut Findings<'_>,
-) -> Result<NcclReport, CheckError> {
-    let begun = Instant::now();
-    let joined = card.join(group, limits.timeout);
-    let seconds = begun.elapsed().as_secs_f64();
-    let mut report = NcclReport { seconds, ..NcclReport::default() };
-    if let Some(joined) = agreed(group, joined, findings)? {
-        sums(group, joined, limits.most, findings, &mut report.sums)?;
-    }
-    let choices: Vec<Option<Choice>> = share(group, &log.choice())?;
-    let networks: Vec<_> = choices.iter().map(|own| own.as_ref()?.network.clone()).collect();
-    findings.of_network(cards, &networks);
-    if let Some(Some(own)) = choices.first().cloned() {
-        let Choice { network, interfaces, bootstrap, .. } = own;
-        (report.network, report.interfaces, report.bootstrap) = (network, interfaces, bootstrap);
-    }
-    let paths = (0..).zip(choices.into_iter().flatten()).flat_map(|(from, own)| {
-        own.sends.into_iter().map(move |(to, how)| PathReport { from, to, how })
-    });
-    report.paths = paths.collect();
-    if !findings.has_error() && group.size() > 2 {
-        let hosts: Vec<&str> = cards.iter().map(|card| card.host.as_str()).collect();
-        for (is_between, round) in rounds(&hosts) {
-            measure(group, card, &round, is_between, limits, findings, &mut report.pairs)?;
+/// A test that all ranks go through together.
+pub(super) struct Test<'a, 'hosts> {
+    pub group: &'a mut Group,
+    pub card: &'a Card,
+    /// The most bytes of a sum.
+    pub most: u64,
+    /// Gets what stands out.
+    pub findings: &'a mut Findings<'hosts>,
+}
+
+impl Test<'_, '_> {
+    /// Connects the ranks through NCCL, and lets them sum.
+    pub(super) fn run(
+        &mut self,
+        cards: &[CardReport],
+        log: &Log,
+    ) -> Result<NcclReport, CheckError> {
+        let begun = Instant::now();
+        let joined = self.card.join(self.group);
+        let seconds = begun.elapsed().as_secs_f64();
+        let mut report = NcclReport { seconds, ..NcclReport::default() };
+        if let Some(joined) = self.agreed(joined)? {
+            self.sums(&joined, &mut report.sums)?;
         }
-        findings.of_pairs(&report.pairs);
+        let choices: Vec<Option<Choice>> = share(self.group, &log.choice())?;
+        let networks: Vec<_> = choices.iter().map(|own| own.as_ref()?.network.clone()).collect();
+        self.findings.of_network(cards, &networks);
+        if let Some(Some(own)) = choices.first().cloned() {
+            (report.network, report.interfaces) = (own.network, own.interfaces);
+            report.bootstrap = own.bootstrap;
+        }
+        let paths = (0..).zip(choices.into_iter().flatten()).flat_map(|(from, own)| {
+            own.sends.into_iter().map(move |(to, how)| PathReport { from, to, how })
+        });
+        report.paths = paths.collect();
+        if !self.findings.has_error() && self.group.size() > 2 {
+            let hosts: Vec<&str> = cards.iter().map(|card| card.host.as_str()).collect();
+            for (is_between, round) in rounds(&hosts) {
+                report.pairs.extend(self.measure(&round, is_between)?);
+            }
+            self.findings.of_pairs(&report.pairs);
+        }
+        Ok(report)
     }
-    Ok(report)
-}
 
-/// Returns what this rank has if all ranks have theirs, and otherwise adds why some have not.
-fn agreed<T>(
-    group: &mut Group,
-    own: Result<T, Problem>,
-    findings: &mut Findings<'_>,
-) -> Result<Option<T>, CheckError> {
-    let problem = own.as_ref().err().cloned();
-    let problems: Vec<Option<Problem>> = share(group, &problem)?;
-    let all_have = problems.iter().all(Option::is_none);
-    let why = "the program's own calls of NCCL fail in the same way, or wait forever";
-    findings.problems("nccl-failed", why, problems.into_iter());
-    Ok(own.ok().filter(|_| all_have))
-}
+    /// Returns what this rank has if all ranks have theirs, and otherwise adds why some have not.
+    fn agreed<T>(&mut self, own: Result<T, GpuError>) -> Result<Option<T>, CheckError> {
+        let problem = own.as_ref().err().cloned();
+        let problems: Vec<Option<GpuError>> = share(self.group, &problem)?;
+        let all_have = problems.iter().all(Option::is_none);
+        let why = "the program's own calls of NCCL fail in the same way, or wait forever";
+        self.findings.problems("nccl-failed", why, problems.into_iter());
+        Ok(own.ok().filter(|_| all_have))
+    }
 
-/// Sums over all ranks, from 8 bytes to the most.
-fn sums(
-    group: &mut Group,
-    mut joined: Joined<'_>,
-    most: u64,
-    findings: &mut Findings<'_>,
-    reports: &mut Vec<SumReport>,
-) -> Result<(), CheckError> {
-    let mut bytes = FIRST.min(most.max(4));
-    loop {
-        let own = sum(&mut joined, group, bytes);
-        let Some(own) = agreed(group, own, findings)? else { return Ok(()) };
-        let all: Vec<Sum> = share(group, &own)?;
-        let seconds = all.iter().map(|own| own.seconds).fold(0.0, f64::max);
-        let gb_per_s = bytes as f64 / seconds.max(f64::MIN_POSITIVE) / 1e9;
-        let ranks = f64::from(group.size());
-        let is_right = all.iter().all(|own| own.wrong.is_none());
-        let bus_gb_per_s = gb_per_s * 2.0 * (ranks - 1.0) / ranks;
-        reports.push(SumReport { bytes, seconds, gb_per_s, bus_gb_per_s, is_right });
-        let remedy =
-            "compare NCCL's versions, and test the hosts' memory and links (`dcgmi diag -r 3`)";
-        let wrong = |own: Sum| {
-            let what = format!("an all-reduce of {bytes} bytes: {}", own.wrong?);
-            Some(Problem { what, remedy: remedy.to_owned() })
+    /// Sums over all ranks, from 8 bytes to the most.
+    fn sums(
+        &mut self,
+        joined: &Joined<'_>,
+        reports: &mut Vec<SumReport>,
+    ) -> Result<(), CheckError> {
+        let mut bytes = FIRST.min(self.most.max(4));
+        loop {
+            let own = sum(joined, self.group, bytes);
+            let Some(own) = self.agreed(own)? else { return Ok(()) };
+            let all: Vec<Sum> = share(self.group, &own)?;
+            let seconds = all.iter().map(|own| own.seconds).fold(0.0, f64::max);
+            let gb_per_s = bytes as f64 / seconds.max(f64::MIN_POSITIVE) / 1e9;
+            let ranks = f64::from(self.group.size());
+            let is_right = all.iter().all(|own| own.wrong.is_none());
+            let bus_gb_per_s = gb_per_s * 2.0 * (ranks - 1.0) / ranks;
+            reports.push(SumReport { bytes, seconds, gb_per_s, bus_gb_per_s, is_right });
+            let remedy =
+                "compare NCCL's versions, and test the hosts' memory and links (`dcgmi diag -r 3`)";
+            let wrong = |own: Sum| {
+                let what = format!("an all-reduce of {bytes} bytes: {}", own.wrong?);
+                Some(GpuError::new(what, remedy))
+            };
+            let why = "a training with these ranks is wrong, although nothing fails";
+            self.findings.problems("nccl-wrong", why, all.into_iter().map(wrong));
+            if bytes >= self.most || !is_right {
+                return Ok(());
+            }
+            bytes = (bytes * FACTOR).min(self.most);
+        }
+    }
+
+    /// Lets the pairs of one round sum, each by itself.
+    fn measure(
+        &mut self,
+        round: &[(u32, u32)],
+        is_between: bool,
+    ) -> Result<Vec<PairSpeed>, CheckError> {
+        let rank = self.group.rank().index();
+        let own = round.iter().position(|&(one, other)| one == rank || other == rank);
+        let color = own.unwrap_or(round.len() + rank as usize);
+        let mut pair = self.group.split(u32::try_from(color).unwrap_or(u32::MAX), rank)?;
+        let bytes = self.most.min(OF_PAIR);
+        let time = |_| {
+            let numbers = vec![1.0; (bytes / 4).max(1) as usize];
+            let (_, seconds) = self.card.join(&mut pair)?.sum(&mut pair, &numbers, REPEATED.0)?;
+            Ok(seconds)
         };
-        let why = "a training with these ranks is wrong, although nothing fails";
-        findings.problems("nccl-wrong", why, all.into_iter().map(wrong));
-        if bytes >= most || !is_right {
-            return Ok(());
-        }
-        bytes = (bytes * FACTOR).min(most);
+        let own = own.map(time).transpose();
+        let Some(own) = self.agreed(own)? else { return Ok(Vec::new()) };
+        let seconds: Vec<Option<f64>> = share(self.group, &own)?;
+        let speeds = round.iter().filter_map(|&(one, other)| {
+            let slower = seconds[one as usize]?.max(seconds[other as usize]?);
+            let gb_per_s = bytes as f64 / slower.max(f64::MIN_POSITIVE) / 1e9;
+            Some(PairSpeed { ranks: [one, other], between_hosts: is_between, gb_per_s })
+        });
+        pair.close()?;
+        Ok(speeds.collect())
     }
 }
 
 /// Sums once and compares every number, and then measures.
-fn sum(joined: &mut Joined<'_>, group: &mut Group, bytes: u64) -> Result<Sum, Problem> {
+fn sum(joined: &Joined<'_>, group: &mut Group, bytes: u64) -> Result<Sum, GpuError> {
     let (rank, ranks) = (group.rank().index(), group.size());
     let count = usize::try_from(bytes / 4).unwrap_or(usize::MAX).max(1);
     let values: Vec<f32> = (0..count).map(|at| value(at, rank)).collect();
-    let result = joined.sum(group, &values)?;
+    let times = u32::try_from(MEASURED / bytes.max(1)).unwrap_or(REPEATED.1);
+    let (result, seconds) = joined.sum(group, &values, times.clamp(REPEATED.0, REPEATED.1))?;
     let of_ranks: f32 = (0..ranks).map(|rank| value(0, rank)).sum();
     let expected = |at: usize| of_ranks + ranks as f32 * value(at, 0);
     let found = result.iter().enumerate().find(|(at, found)| **found != expected(*at));
@@ -168,45 +202,12 @@ fn sum(joined: &mut Joined<'_>, group: &mut Group, bytes: u64) -> Result<Sum, Pr
             expected(at)
         )
     });
-    let times = u32::try_from(MEASURED / bytes.max(1)).unwrap_or(REPEATED.1);
-    Ok(Sum { seconds: joined.time(group, times.clamp(REPEATED.0, REPEATED.1))?, wrong })
+    Ok(Sum { seconds, wrong })
 }
 
 /// What a rank contributes: whole numbers, whose sums `f32` holds exactly.
 fn value(at: usize, rank: u32) -> f32 {
     ((at % 251) as u32 + rank % 64) as f32
-}
-
-/// Lets the pairs of one round sum, each by itself.
-fn measure(
-    group: &mut Group,
-    card: &Card,
-    round: &[(u32, u32)],
-    is_between: bool,
-    limits: Limits,
-    findings: &mut Findings<'_>,
-    speeds: &mut Vec<PairSpeed>,
-) -> Result<(), CheckError> {
-    let rank = group.rank().index();
-    let own = round.iter().position(|&(one, other)| one == rank || other == rank);
-    let color = own.unwrap_or(round.len() + rank as usize);
-    let mut pair = group.split(u32::try_from(color).unwrap_or(u32::MAX), rank)?;
-    let bytes = limits.most.min(OF_PAIR);
-    let time = |pair: &mut Group| {
-        let mut joined = card.join(pair, limits.timeout)?;
-        joined.sum(pair, &vec![1.0; (bytes / 4).max(1) as usize])?;
-        joined.time(pair, REPEATED.0)
-    };
-    let own = own.map(|_| time(&mut pair)).transpose();
-    let Some(own) = agreed(group, own, findings)? else { return Ok(()) };
-    let seconds: Vec<Option<f64>> = share(group, &own)?;
-    speeds.extend(round.iter().filter_map(|&(one, other)| {
-        let slower = seconds[one as usize]?.max(seconds[other as usize]?);
-        let gb_per_s = bytes as f64 / slower.max(f64::MIN_POSITIVE) / 1e9;
-        Some(PairSpeed { ranks: [one, other], between_hosts: is_between, gb_per_s })
-    }));
-    pair.close()?;
-    Ok(())
 }
 
 /// Pairs of ranks that measure at the same time.
@@ -225,38 +226,19 @@ fn rounds(hosts: &[&str]) -> Vec<(bool, Round)> {
         columns.entry(members.len()).or_default().push(rank);
         members.push(rank);
     }
-    let within = merged(of_host.into_values()).into_iter().map(|round| (false, round));
-    let between = merged(columns.into_values()).into_iter().map(|round| (true, round));
-    within.chain(between).collect()
+    let rounds = |is_between: bool, rings: &mut dyn Iterator<Item = Vec<u32>>| {
+        let pairs: Vec<_> = rings.flat_map(neighbors).collect();
+        disjoint(&pairs).into_iter().map(move |round| (is_between, round))
+    };
+    let within = rounds(false, &mut of_host.into_values());
+    within.chain(rounds(true, &mut columns.into_values())).collect()
 }
 
-/// Lets all rings measure at the same time.
-fn merged(rings: impl Iterator<Item = Vec<u32>>) -> Vec<Round> {
-    let mut rounds: Vec<Round> = Vec::new();
-    for ring in rings {
-        for (at, round) in ring_rounds(&ring).into_iter().enumerate() {
-            if rounds.len() <= at {
-                rounds.push(Vec::new());
-            }
-            rounds[at].extend(round);
-        }
-    }
-    rounds
-}
-
-/// The neighbors in a ring, in two rounds, or three if their number is odd.
-fn ring_rounds(ring: &[u32]) -> Vec<Round> {
+/// Returns the pairs of neighbors in a ring. The last one and the first one are neighbors, too.
+fn neighbors(ring: Vec<u32>) -> Vec<(u32, u32)> {
     let count = ring.len();
-    let pair = |at: usize| (ring[at], ring[(at + 1) % count]);
-    let starting = |first: usize| (first..count - 1).step_by(2).map(pair).collect::<Round>();
-    let last = || vec![pair(count - 1)];
-    match count {
-        0 | 1 => Vec::new(),
-        2 => vec![starting(0)],
-        // The last one and the first one are neighbors, too.
-        _ if count.is_multiple_of(2) => vec![starting(0), [starting(1), last()].concat()],
-        _ => vec![starting(0), starting(1), last()],
-    }
+    let pairs = if count > 2 { count } else { count.saturating_sub(1) };
+    (0..pairs).map(|at| (ring[at], ring[(at + 1) % count])).collect()
 }
 
 #[cfg(test)]

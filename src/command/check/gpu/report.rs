@@ -38,7 +38,7 @@ pub(super) fn measurement(
 ) -> Measurement {
     let report =
         json!({ "ranks": ranks, "nccl": nccl, "findings": findings, "bad_hosts": bad_hosts });
-    Measurement::new(&report, text(ranks, nccl), findings, bad_hosts)
+    Measurement { report, text: text(ranks, nccl), findings, bad_hosts }
 }
 
 /// Returns the GPUs and what they did.

@@ -94,13 +94,10 @@ impl Context<'_> {
     }
 
     fn slow_host(&self, host: usize) -> Finding {
-        let name = self.names[host];
+        let (name, own) = (self.names[host], self.compared(self.medians.of_hosts[host]));
         Finding::warning(
             "mesh-host-slow",
-            format!(
-                "{name} is slow to most other hosts: {}",
-                self.compared(self.medians.of_hosts[host])
-            ),
+            format!("{name} is slow to most other hosts: {own}"),
             "the slowest host holds back every step of the whole job",
             format!(
                 "look at the network adapter, the cable and the load of {name}, or leave it out"

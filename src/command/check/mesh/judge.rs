@@ -159,19 +159,22 @@ fn blocked(hosts: usize, all: &[Between]) -> Vec<Fault> {
         let mut own = all.iter().filter(|between| between.has(host)).peekable();
         hosts > 2 && own.peek().is_some() && own.all(Between::is_blocked)
     };
-    let cut_off: Vec<usize> = (0..hosts).filter(is_cut_off).collect();
-    let pairs = of_others(all, &cut_off, Between::is_blocked).map(Fault::BlockedPair);
-    cut_off.iter().copied().map(Fault::BlockedHost).chain(pairs).collect()
+    let cut_off = (0..hosts).filter(is_cut_off).collect();
+    blame(all, cut_off, Between::is_blocked, Fault::BlockedHost, Fault::BlockedPair)
 }
 
-/// Returns the bad pairs to which none of these hosts belongs.
-fn of_others(
+/// Blames these hosts, and the bad pairs to which none of them belongs.
+fn blame(
     all: &[Between],
-    hosts: &[usize],
+    hosts: Vec<usize>,
     is_bad: impl Fn(&Between) -> bool,
-) -> impl Iterator<Item = usize> {
-    let is_others = move |pair: &Between| is_bad(pair) && !hosts.iter().any(|&host| pair.has(host));
-    all.iter().enumerate().filter(move |(_, pair)| is_others(pair)).map(|(at, _)| at)
+    of_host: fn(usize) -> Fault,
+    of_pair: fn(usize) -> Fault,
+) -> Vec<Fault> {
+    let is_others = |pair: &Between| is_bad(pair) && !hosts.iter().any(|&host| pair.has(host));
+    let pairs = all.iter().enumerate().filter(|(_, pair)| is_others(pair));
+    let pairs: Vec<Fault> = pairs.map(|(at, _)| of_pair(at)).collect();
+    hosts.into_iter().map(of_host).chain(pairs).collect()
 }
 
 fn slow(hosts: usize, all: &[Between]) -> Vec<Fault> {
@@ -182,11 +185,9 @@ fn slow(hosts: usize, all: &[Between]) -> Vec<Fault> {
         all.iter().filter(|between| between.has(host) && between.measured.is_some()).count()
     };
     let is_slow = |own: &Option<Usual>| own.is_some_and(|own| own.is_bad(usual));
-    let slow: Vec<usize> =
-        (0..hosts).filter(|&host| is_slow(&of_hosts[host]) && measured(host) > 1).collect();
+    let slow = (0..hosts).filter(|&host| is_slow(&of_hosts[host]) && measured(host) > 1).collect();
     let is_slow_pair = |between: &Between| is_slow(&between.measured.map(Usual::from));
-    let pairs = of_others(all, &slow, is_slow_pair).map(Fault::SlowPair);
-    slow.iter().copied().map(Fault::SlowHost).chain(pairs).collect()
+    blame(all, slow, is_slow_pair, Fault::SlowHost, Fault::SlowPair)
 }
 
 /// Returns by how much each host's clock is ahead of the first host's, and how exact that is, for
@@ -200,19 +201,14 @@ fn offsets(hosts: usize, all: &[Between]) -> Vec<Option<(f64, f64)>> {
         neighbors[second].push((first, measured.reversed()));
     }
     let mut offsets = vec![None; hosts];
-    let mut next = VecDeque::new();
-    if let Some(first) = offsets.first_mut() {
-        *first = Some((0.0, 0.0));
-        next.push_back((0, (0.0, 0.0)));
-    }
+    let mut next = VecDeque::from([(0, (0.0, 0.0))]);
     while let Some((host, (offset, error))) = next.pop_front() {
-        for &(other, measured) in &neighbors[host] {
-            if offsets[other].is_none() {
-                let own = (offset + measured.clock, error + measured.clock_error);
-                offsets[other] = Some(own);
-                next.push_back((other, own));
-            }
-        }
+        // The way over the fewest hosts counts.
+        let Some(unknown @ None) = offsets.get_mut(host) else { continue };
+        *unknown = Some((offset, error));
+        next.extend(neighbors[host].iter().map(|&(other, measured): &(_, Measured)| {
+            (other, (offset + measured.clock, error + measured.clock_error))
+        }));
     }
     offsets
 }
@@ -229,16 +225,15 @@ pub(super) fn clocks_of(hosts: usize, all: &[Between]) -> Vec<Option<(f64, f64)>
 }
 
 fn clocks(hosts: usize, all: &[Between]) -> Vec<Fault> {
-    let is_off = |ahead: f64, error: f64| ahead.abs() - error > LATE;
+    let is_off = |&(ahead, error): &(f64, f64)| ahead.abs() - error > LATE;
     if hosts == 2 {
-        let second = offsets(hosts, all).into_iter().flatten().nth(1);
-        let second = second.filter(|&(ahead, error)| is_off(ahead, error));
-        return second.map(|(ahead, _)| Fault::ClocksDiffer(ahead)).into_iter().collect();
+        let second = offsets(hosts, all)[1].filter(is_off);
+        return second.iter().map(|&(ahead, _)| Fault::ClocksDiffer(ahead)).collect();
     }
-    let own = clocks_of(hosts, all).into_iter().enumerate();
-    let off = own.filter_map(|(host, own)| Some((host, own?)));
-    let off = off.filter(|&(_, (ahead, error))| is_off(ahead, error));
-    off.map(|(host, (ahead, _))| Fault::Clock(host, ahead)).collect()
+    let off = |(host, own): (usize, Option<(f64, f64)>)| {
+        own.filter(is_off).map(|(ahead, _)| Fault::Clock(host, ahead))
+    };
+    clocks_of(hosts, all).into_iter().enumerate().filter_map(off).collect()
 }
 
 #[cfg(test)]

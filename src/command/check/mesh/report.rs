@@ -7,9 +7,8 @@ use std::time::Duration;
 use serde::Serialize;
 use serde_json::json;
 
-use super::Contact;
-use super::judge::{self, Between, Medians};
-use crate::Finding;
+use super::judge::{self, Between, Fault, Medians};
+use super::{Mesh, findings};
 use crate::command::check::measurement::{Measurement, figure_or_dash, table};
 use mpienv_core::seam::counted;
 
@@ -56,18 +55,25 @@ struct PairReport {
     errors: Vec<String>,
 }
 
-/// Returns what was measured between these hosts.
+/// Returns what was measured between the hosts of this mesh, and what stands out.
 pub(super) fn measurement(
-    hosts: &[Contact],
+    mesh: &Mesh,
     pairs: &[Between],
     rounds: usize,
     elapsed: Duration,
-    findings: Vec<Finding>,
-    bad_hosts: Vec<String>,
 ) -> Measurement {
-    let medians = Medians::new(hosts.len(), pairs);
-    let clocks = judge::clocks_of(hosts.len(), pairs);
-    let hosts = hosts.iter().zip(&medians.of_hosts).zip(&clocks);
+    let count = mesh.hosts.len();
+    // The simulated hosts share the cores of one, so that speeds say nothing.
+    let faults = if mesh.is_simulated { Vec::new() } else { judge::judge(count, pairs) };
+    let names: Vec<&str> = mesh.hosts.iter().map(|contact| &*contact.host).collect();
+    let findings = findings::of(&faults, &names, pairs);
+    let bad_hosts = faults.iter().filter_map(|fault| match *fault {
+        Fault::BlockedHost(host) | Fault::SlowHost(host) => Some(names[host].to_owned()),
+        _ => None,
+    });
+    let medians = Medians::new(count, pairs);
+    let clocks = judge::clocks_of(count, pairs);
+    let hosts = mesh.hosts.iter().zip(&medians.of_hosts).zip(&clocks);
     let hosts = hosts.map(|((contact, usual), clock)| HostReport {
         host: contact.host.clone(),
         rank: contact.rank,
@@ -80,7 +86,7 @@ pub(super) fn measurement(
     let pairs: Vec<_> = pairs.iter().map(PairReport::of).collect();
     let seconds = elapsed.as_secs_f64();
     let mut text = text(&hosts, &pairs, rounds, seconds);
-    if findings.is_empty() && hosts.len() == 2 {
+    if findings.is_empty() && count == 2 {
         text += "with two hosts there is only one pair, so nothing can be compared\n";
     }
     let report = json!({
@@ -90,7 +96,7 @@ pub(super) fn measurement(
         "seconds": seconds,
         "findings": findings,
     });
-    Measurement::new(&report, text, findings, bad_hosts)
+    Measurement { report, text, bad_hosts: bad_hosts.collect(), findings }
 }
 
 impl PairReport {

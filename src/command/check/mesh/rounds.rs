@@ -37,11 +37,11 @@ fn ordered(one: usize, other: usize) -> Pair {
 }
 
 /// Distributes pairs over as few rounds as a simple rule finds.
-pub(super) fn disjoint(pairs: &[Pair]) -> Vec<Vec<Pair>> {
-    let mut rounds: Vec<Vec<Pair>> = Vec::new();
+pub(crate) fn disjoint<T: Copy + PartialEq>(pairs: &[(T, T)]) -> Vec<Vec<(T, T)>> {
+    let mut rounds: Vec<Vec<(T, T)>> = Vec::new();
     for &(first, second) in pairs {
-        let is_busy = |round: &Vec<Pair>| {
-            round.iter().any(|&(a, b)| [a, b].iter().any(|host| [first, second].contains(host)))
+        let is_busy = |round: &Vec<(T, T)>| {
+            round.iter().any(|&(a, b)| [a, b].iter().any(|one| [first, second].contains(one)))
         };
         match rounds.iter_mut().find(|round| !is_busy(round)) {
             Some(round) => round.push((first, second)),
