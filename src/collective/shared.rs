@@ -11,19 +11,16 @@ mod wait;
 
 use std::ops::Range;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::time::Duration;
 
 pub(super) use self::memory::{Memory, slot_length};
 use self::memory::{Offer, Slots};
 use super::call::{Call, Message, Reduce};
-use super::cancel::Cancel;
-use super::error::{CollectiveError, Result};
+use super::error::Result;
 use super::numbers::Numbers;
 use super::tcp::Tcp;
 use super::transport::{self, Begun, Transport};
 use crate::value::printable::printable;
-use crate::value::rank::Rank;
 
 /// All ranks of a group, on one host.
 #[derive(Debug)]
@@ -84,11 +81,6 @@ impl Shared {
     /// Counts the call of all ranks that comes, before which the group has made `made`.
     pub(super) fn count_call(&mut self, made: u32) {
         self.calls = made.wrapping_add(1);
-    }
-
-    /// Bytes that this rank has published.
-    pub(super) fn published(&self) -> u64 {
-        self.published
     }
 
     /// Publishes this rank's bytes and returns those of all ranks, in rank order.
@@ -169,10 +161,6 @@ fn copy(slot: &mut [u8], bytes: &[u8]) -> usize {
 }
 
 impl Transport for Shared {
-    fn rank(&self) -> Rank {
-        self.tcp.rank()
-    }
-
     fn describe(&self) -> String {
         self.tcp.described("shared memory")
     }
@@ -350,17 +338,8 @@ impl Transport for Shared {
         self.look_for_message(from as usize)
     }
 
-    fn give_up_on(&mut self, rank: u32, reason: String) -> CollectiveError {
-        self.tcp.give_up_on(rank, reason)
-    }
-
     fn meet(&mut self, call: Call) -> Result<()> {
         self.round(call, |_, _| 0)
-    }
-
-    fn abort(&mut self, code: u8, reason: &str) {
-        // The others look at the connections while they wait for this rank's memory.
-        self.tcp.abort(code, reason);
     }
 
     fn split(&mut self, color: u32, key: u32) -> Result<Box<dyn Transport>> {
@@ -369,12 +348,8 @@ impl Transport for Shared {
         self.tcp.split(color, key)
     }
 
-    fn cancel(&self) -> Arc<Cancel> {
-        self.tcp.cancel()
-    }
-
-    fn bytes_sent(&self) -> Option<u64> {
-        self.tcp.bytes_sent().map(|bytes| bytes + self.published)
+    fn published(&self) -> u64 {
+        self.published
     }
 }
 
@@ -426,7 +401,7 @@ mod tests {
                 all_have_summed.wait();
                 if shared.rank().index() == 2 {
                     // As when a process is killed: its connections close.
-                    shared.tcp.members.fail_silently();
+                    shared.tcp.members.links().fail_silently();
                     return None;
                 }
                 let begun = Instant::now();
@@ -474,7 +449,7 @@ mod tests {
                 all_have_passed.wait();
                 if own == 2 {
                     // As when a process is killed: its connections close.
-                    shared.tcp.members.fail_silently();
+                    shared.tcp.members.links().fail_silently();
                     return None;
                 }
                 // A rank that has done without it fails next.

@@ -16,12 +16,10 @@ mod transfer;
 
 use std::io;
 use std::ops::Range;
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::builder::Timeouts;
 use super::call::{Call, Message, Reduce};
-use super::cancel::Cancel;
 use super::element::ElementKind;
 use super::error::{CollectiveError, Result};
 use super::numbers::{Numbers, Scratch};
@@ -50,7 +48,7 @@ pub(super) type Join = fn(Tcp) -> Result<Box<dyn Transport>>;
 /// All ranks of a job, or a group of them, connected by TCP.
 #[derive(Debug)]
 pub struct Tcp {
-    rank: Rank,
+    pub(super) rank: Rank,
     pub(super) members: Members,
     /// The numbers of other ranks.
     others: Scratch,
@@ -207,10 +205,6 @@ impl Tcp {
 }
 
 impl Transport for Tcp {
-    fn rank(&self) -> Rank {
-        self.rank
-    }
-
     fn describe(&self) -> String {
         self.described("TCP")
     }
@@ -305,28 +299,12 @@ impl Transport for Tcp {
         self.members.has_message(from as usize)
     }
 
-    fn give_up_on(&mut self, rank: u32, reason: String) -> CollectiveError {
-        self.members.refuse(rank as usize, reason)
-    }
-
     fn meet(&mut self, call: Call) -> Result<()> {
         let exchange = (0..self.size()).map(|_| Exchange::both(&[], &mut []));
         self.members.transfer(call, exchange.collect())
     }
 
-    fn abort(&mut self, code: u8, reason: &str) {
-        self.members.abort(code, reason);
-    }
-
     fn split(&mut self, color: u32, key: u32) -> Result<Box<dyn Transport>> {
         (self.join)(self.part(color, key)?)
-    }
-
-    fn cancel(&self) -> Arc<Cancel> {
-        self.members.cancel()
-    }
-
-    fn bytes_sent(&self) -> Option<u64> {
-        Some(self.members.written())
     }
 }

@@ -51,7 +51,9 @@ impl Shared {
         sleep: impl Fn(Duration),
         fault: impl Fn() -> Option<CollectiveError>,
     ) -> Result<()> {
-        self.wait_within(self.tcp.members.timeout(), ranks, has_come, sleep, fault)
+        // Not within the next call, which would hold the lock.
+        let timeout = self.tcp.members.links().timeout;
+        self.wait_within(timeout, ranks, has_come, sleep, fault)
     }
 
     /// Like [`Shared::wait`], with another timeout than that of the group.
