@@ -51,7 +51,7 @@ impl Mpi {
     /// Every call begins with this one MPI call, so that MPI itself never sees calls that differ.
     pub(super) fn agree(&self, call: Call) -> Result<()> {
         let mut prints = call.fingerprints();
-        if self.spins {
+        if self.job.spins {
             self.call(|ranks| ranks.all_reduce_sum(&mut prints))?;
         } else {
             let sum = self.wait(|ranks| ranks.start_all_reduce_sum(prints.to_vec()))?;
@@ -70,7 +70,7 @@ impl Mpi {
 
     /// Exchanges whole calls, which tell who has made another one.
     fn name_difference(&self, call: Call) -> Result<()> {
-        let own = self.numbers[self.rank().index() as usize];
+        let own = self.own_number();
         let all = self.wait(|ranks| ranks.start_all_gather(&call.described()))?;
         let all = all.chunks(DESCRIBED).map(Call::from_described);
         let other = self.numbers.iter().zip(all).find(|(_, found)| *found != Some(call));
@@ -89,7 +89,7 @@ impl Mpi {
 
     /// Returns the error of the call that fails, and keeps it for [`close`](crate::Group::close).
     pub(super) fn fail(&self, error: impl Fn() -> CollectiveError) -> CollectiveError {
-        self.failed.get_or_init(|| Arc::new(error()));
+        self.job.failed.get_or_init(|| Arc::new(error()));
         error()
     }
 
@@ -116,7 +116,7 @@ impl Mpi {
                 continue;
             }
             let found = calls.iter().find(|(rank, _)| *rank == other);
-            let [rank, own] = [other, self.rank().index()].map(|rank| self.numbers[rank as usize]);
+            let (rank, own) = (self.numbers[other as usize], self.own_number());
             let found = found.map_or(said, |(_, found)| *found);
             return Err(self.fail(|| self.different_calls(rank, found, own, said)));
         }

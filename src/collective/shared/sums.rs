@@ -74,7 +74,7 @@ impl Shared {
         for start in (0..values.len()).step_by(part) {
             let length = part.min(values.len() - start);
             let members = &self.tcp.members;
-            let rest = self.memory.rest().map_err(|rank| members.late(rank))?;
+            let (rest, _) = self.memory.next().map_err(|rank| members.late(rank))?;
             compute(start, &mut rest[..length]);
             self.memory.complete(length);
             if start + length == values.len() {
@@ -83,7 +83,7 @@ impl Shared {
             }
             let completed = self.memory.completed();
             // Another rank may make another call, which is noticed at the end.
-            let until = completed.length() / kind.size() * kind.size();
+            let until = completed.length / kind.size() * kind.size();
             if until > reduced {
                 let into = &mut values[reduced..until];
                 add_blocks(kind, by, ranks, |rank| completed.of(rank), reduced, into);
