@@ -33,7 +33,7 @@ use super::cancel::{Cancel, Canceller};
 use super::error::{CollectiveError, Result, UNREADABLE, aborted};
 use super::host_info::{self, HostInfo};
 use super::numbers::{Numbers, Scratch};
-use super::transport::{Part, Transport};
+use super::transport::{Part, Received, Sent, Transport};
 use crate::builder::OnLost;
 use crate::value::rank::Rank;
 use mpienv_mpi::{Communicator, MpiError, Request, World};
@@ -252,11 +252,7 @@ impl Transport for Mpi {
         self.broadcast_from(root, bytes)
     }
 
-    fn pass(
-        &mut self,
-        send: Option<(Message, &[u8])>,
-        receive: Option<(Message, &mut [u8])>,
-    ) -> Result<()> {
+    fn pass(&mut self, send: Sent<'_>, receive: Received<'_>) -> Result<()> {
         let messages = send.iter().map(|(message, _)| *message);
         let messages: Vec<_> =
             messages.chain(receive.iter().map(|(message, _)| *message)).collect();

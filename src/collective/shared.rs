@@ -15,11 +15,11 @@ use std::time::Duration;
 
 pub(super) use self::memory::{Memory, slot_length};
 use self::memory::{Offer, Slots};
-use super::call::{Call, Message, Reduce};
+use super::call::{Call, Reduce};
 use super::error::Result;
 use super::numbers::Numbers;
 use super::tcp::Tcp;
-use super::transport::{self, Begun, Transport};
+use super::transport::{self, Begun, Received, Sent, Transport};
 use crate::value::printable::printable;
 
 /// All ranks of a group, on one host.
@@ -201,13 +201,13 @@ impl Transport for Shared {
         self.end_reduce(reduce, numbers).map(|()| Begun::Done)
     }
 
-    fn end_reduce(&mut self, reduce: Reduce, mut numbers: Numbers<'_>) -> Result<()> {
+    fn end_reduce(&mut self, reduce: Reduce, numbers: Numbers<'_>) -> Result<()> {
         let Reduce { call, by } = reduce;
         if self.begun.take() != Some(call) {
             return Err(transport::not_begun());
         }
         self.wait_for_others(call)?;
-        self.add_up(numbers.kind(), by, numbers.bytes())
+        self.add_up(by, numbers)
     }
 
     fn reduce_in_parts(
@@ -229,15 +229,10 @@ impl Transport for Shared {
         self.reduce(reduce, numbers)
     }
 
-    fn reduce_scatter(
-        &mut self,
-        reduce: Reduce,
-        values: &[u8],
-        mut part: Numbers<'_>,
-    ) -> Result<()> {
+    fn reduce_scatter(&mut self, reduce: Reduce, values: &[u8], part: Numbers<'_>) -> Result<()> {
         let Reduce { call, by } = reduce;
         let (kind, ranks, own) = (part.kind(), self.memory.ranks(), self.memory.own());
-        let parts = kind.ranges(values.len() / kind.size(), ranks);
+        let (parts, into) = (kind.ranges(values.len() / kind.size(), ranks), part.into_bytes());
         let longest = parts.iter().map(Range::len).max().unwrap_or(0);
         // A round moves a piece of every part, so that all ranks add at the same time.
         let room = self.memory.share();
@@ -256,7 +251,7 @@ impl Transport for Shared {
                 true => mine,
                 false => &slots.of(rank)[Shared::room(rank, own) * room..][..mine.len()],
             };
-            let into = &mut part.bytes()[range.start.min(parts[own].len())..][..mine.len()];
+            let into = &mut into[range.start.min(parts[own].len())..][..mine.len()];
             sums::add_blocks(kind, by, ranks, row, 0, into);
         }
         Ok(())
@@ -321,11 +316,7 @@ impl Transport for Shared {
         Ok(())
     }
 
-    fn pass(
-        &mut self,
-        send: Option<(Message, &[u8])>,
-        receive: Option<(Message, &mut [u8])>,
-    ) -> Result<()> {
+    fn pass(&mut self, send: Sent<'_>, receive: Received<'_>) -> Result<()> {
         let passing = self.post(send, receive)?;
         self.finish(passing)
     }
@@ -359,7 +350,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use super::*;
-    use crate::call::Results;
+    use crate::call::{Message, Results};
     use crate::element::ElementKind;
     use crate::error::CollectiveError;
     use crate::group::Group;

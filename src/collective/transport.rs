@@ -59,6 +59,12 @@ pub(super) fn not_begun() -> CollectiveError {
     CollectiveError::Argument { call: "end_reduce", reason }
 }
 
+/// A message to a rank, if this one sends one, and its bytes.
+pub type Sent<'b> = Option<(Message, &'b [u8])>;
+
+/// A message from a rank, if this one receives one, and the place of its bytes.
+pub type Received<'b> = Option<(Message, &'b mut [u8])>;
+
 /// How far a reduction has come that was begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Begun {
@@ -206,11 +212,7 @@ pub trait Transport: Send {
 
     /// Sends a message to a rank and receives one from a rank, or does one of both. Returns once
     /// the other ranks have made the other half of the call.
-    fn pass(
-        &mut self,
-        send: Option<(Message, &[u8])>,
-        receive: Option<(Message, &mut [u8])>,
-    ) -> Result<()>;
+    fn pass(&mut self, send: Sent<'_>, receive: Received<'_>) -> Result<()>;
 
     /// Waits for the next message that a rank sends to this one, for at most `longest`. Returns its
     /// call, and leaves the message to [`Transport::pass`].
@@ -299,13 +301,8 @@ impl Transport for Alone {
         self.cancel.check()
     }
 
-    fn reduce_scatter(
-        &mut self,
-        _reduce: Reduce,
-        values: &[u8],
-        mut part: Numbers<'_>,
-    ) -> Result<()> {
-        part.bytes().copy_from_slice(values);
+    fn reduce_scatter(&mut self, _reduce: Reduce, values: &[u8], part: Numbers<'_>) -> Result<()> {
+        part.into_bytes().copy_from_slice(values);
         self.cancel.check()
     }
 
@@ -317,11 +314,7 @@ impl Transport for Alone {
         self.cancel.check()
     }
 
-    fn pass(
-        &mut self,
-        send: Option<(Message, &[u8])>,
-        receive: Option<(Message, &mut [u8])>,
-    ) -> Result<()> {
+    fn pass(&mut self, send: Sent<'_>, receive: Received<'_>) -> Result<()> {
         // The group allows no other message to itself.
         if let (Some((_, bytes)), Some((_, into))) = (send, receive) {
             into.copy_from_slice(bytes);

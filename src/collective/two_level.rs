@@ -16,7 +16,7 @@ use super::numbers::{Numbers, Scratch};
 use super::reduction::Reduction;
 use super::shared::{Shared, slot_length};
 use super::tcp::{Exchange, Tcp};
-use super::transport::Transport;
+use super::transport::{Received, Sent, Transport};
 
 /// The most bytes that hosts pass on at a time.
 const BLOCK: usize = 256 * 1024;
@@ -210,11 +210,7 @@ impl Transport for TwoLevel {
         self.world.scatter(call, parts, into)
     }
 
-    fn pass(
-        &mut self,
-        send: Option<(Message, &[u8])>,
-        receive: Option<(Message, &mut [u8])>,
-    ) -> Result<()> {
+    fn pass(&mut self, send: Sent<'_>, receive: Received<'_>) -> Result<()> {
         let Some(host) = &mut self.host else { return self.world.pass(send, receive) };
         let first = self.world.rank().index() - host.rank().index();
         let here = first..first + host.rank().size();

@@ -21,13 +21,11 @@ impl Shared {
         reduce: Reduce,
         numbers: &mut Numbers<'_>,
     ) -> Result<()> {
-        let (kind, Reduce { call, by }) = (numbers.kind(), reduce);
-        let is_due = call.concerns(self.memory.own());
+        let Reduce { call, by } = reduce;
         for mut chunk in numbers.blocks_or_none(self.memory.slot()) {
-            let values = chunk.bytes();
-            self.round(call, |slot, _| copy(slot, values))?;
-            if is_due {
-                self.add_up(kind, by, values)?;
+            self.round(call, |slot, _| copy(slot, chunk.bytes()))?;
+            if call.concerns(self.memory.own()) {
+                self.add_up(by, chunk)?;
             }
         }
         Ok(())
@@ -39,16 +37,10 @@ impl Shared {
         ranks == 2 || bytes * ranks <= DIRECT
     }
 
-    /// Reduces the numbers of all ranks that begin at `start` in their slots, into this rank's
-    /// `values`.
-    pub(super) fn add_up(
-        &mut self,
-        kind: ElementKind,
-        by: Reduction,
-        values: &mut [u8],
-    ) -> Result<()> {
+    /// Reduces the numbers of all ranks, which are in their slots, into those of this rank.
+    pub(super) fn add_up(&mut self, by: Reduction, numbers: Numbers<'_>) -> Result<()> {
         let (ranks, own) = (self.memory.ranks(), self.memory.own());
-        let slots = self.slots()?;
+        let (slots, kind, values) = (self.slots()?, numbers.kind(), numbers.into_bytes());
         match ranks {
             2 if kind.is_done_in_pairs(by) => {
                 kind.combine(by, values, &slots.of(1 - own)[..values.len()]);

@@ -7,7 +7,7 @@ use super::peer::{Fault, Transfer};
 use super::transfer::{Beside, Exchange, Links};
 use crate::call::{Call, Difference, Message};
 use crate::error::{CollectiveError, Result};
-use crate::transport::Connection;
+use crate::transport::{Connection, Received, Sent};
 
 /// The ranks of a group, by place. A member's index among the links is its rank in the world.
 #[derive(Debug)]
@@ -94,8 +94,8 @@ impl Members {
     /// messages may pass by other means.
     pub(crate) fn pass(
         &mut self,
-        send: Option<(Message, &[u8])>,
-        receive: Option<(Message, &mut [u8])>,
+        send: Sent<'_>,
+        receive: Received<'_>,
         beside: Option<&mut Beside<'_>>,
     ) -> Result<()> {
         let mut links = self.links();
@@ -103,16 +103,13 @@ impl Members {
         by_rank.resize_with(links.size(), Exchange::default);
         let mut call = Call::BARRIER;
         // The rank that receives answers with an empty frame.
-        if let Some((Message { other, said, heard }, bytes)) = send {
+        let halves = [
+            send.map(|(message, bytes)| (message, Exchange::both(bytes, &mut []))),
+            receive.map(|(message, bytes)| (message, Exchange::both(&[], bytes))),
+        ];
+        for (Message { other, said, heard }, exchange) in halves.into_iter().flatten() {
             let pair = [said, heard].map(|call| call.in_job(&self.numbers));
-            by_rank[self.members[other as usize]] =
-                Exchange { send: Some(bytes), receive: Some(&mut []), pair: Some(pair) };
-            call = pair[0];
-        }
-        if let Some((Message { other, said, heard }, bytes)) = receive {
-            let pair = [said, heard].map(|call| call.in_job(&self.numbers));
-            by_rank[self.members[other as usize]] =
-                Exchange { send: Some(&[]), receive: Some(bytes), pair: Some(pair) };
+            by_rank[self.members[other as usize]] = Exchange { pair: Some(pair), ..exchange };
             call = pair[0];
         }
         let transfer = Transfer { number: self.of_messages, call };
