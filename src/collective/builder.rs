@@ -28,11 +28,15 @@ use super::mpi;
 mod mpi {
     use super::{ClusterInfo, CollectiveError, OnLost, OverMpi, Timeouts};
 
+    pub(super) type Initialize<'a> = ();
+    pub(super) const WITHOUT_HINTS: () = ();
+
     pub(super) fn connect(
         _info: &ClusterInfo,
         _timeouts: Timeouts,
         required: bool,
         _on_lost: OnLost,
+        _initialize: (),
     ) -> OverMpi {
         if required { Err(CollectiveError::NoMpi) } else { Ok(Err("built without MPI")) }
     }
@@ -50,13 +54,6 @@ pub(super) struct Timeouts {
     pub(super) connecting: Duration,
     /// In every later call.
     pub(super) calls: Duration,
-}
-
-#[cfg(test)]
-impl From<Duration> for Timeouts {
-    fn from(both: Duration) -> Timeouts {
-        Timeouts { connecting: both, calls: both }
-    }
 }
 
 /// What connects the ranks.
@@ -266,8 +263,7 @@ impl<'a> GroupBuilder<'a> {
     /// If a rank does not arrive in time, the ranks cannot be connected, or the backend cannot be
     /// used.
     pub fn connect(self) -> Result<Group, CollectiveError> {
-        let (info, on_lost, timeouts) = (self.info, self.on_lost.clone(), self.timeouts());
-        self.connect_by(&|required| mpi::connect(info, timeouts, required, on_lost.clone()))
+        self.connect_by(mpi::WITHOUT_HINTS)
     }
 
     /// Like [`connect`](GroupBuilder::connect), with hints that tell Open MPI what it does not know
@@ -298,25 +294,17 @@ impl<'a> GroupBuilder<'a> {
         self,
         hints: &mpienv_mpi::Hints,
     ) -> Result<Group, CollectiveError> {
-        let (info, on_lost, timeouts) = (self.info, self.on_lost.clone(), self.timeouts());
-        self.connect_by(&|required| {
-            mpi::connect_by(info, timeouts, required, on_lost.clone(), &|launcher, vars| {
-                // SAFETY: the caller keeps other threads from the environment, and the thread that
-                // limits the time of the call does not read it.
-                unsafe { mpienv_mpi::World::init_with(launcher, vars, hints) }
-            })
+        self.connect_by(&|launcher, vars| {
+            // SAFETY: the caller keeps other threads from the environment, and the thread that
+            // limits the time of the call does not read it.
+            unsafe { mpienv_mpi::World::init_with(launcher, vars, hints) }
         })
     }
 
-    fn timeouts(&self) -> Timeouts {
+    fn connect_by(self, initialize: mpi::Initialize<'_>) -> Result<Group, CollectiveError> {
+        let GroupBuilder { info, backend, quiet, meets_at, listener, on_lost, .. } = self;
         let calls = self.timeout;
-        Timeouts { connecting: self.connect_timeout.unwrap_or(calls), calls }
-    }
-
-    /// `by_mpi`: connects the ranks by MPI. Its argument is whether MPI is required.
-    fn connect_by(self, by_mpi: &dyn Fn(bool) -> OverMpi) -> Result<Group, CollectiveError> {
-        let timeouts = self.timeouts();
-        let GroupBuilder { info, backend, quiet, meets_at, listener, .. } = self;
+        let timeouts = Timeouts { connecting: self.connect_timeout.unwrap_or(calls), calls };
         if !quiet {
             info.warn();
         }
@@ -335,18 +323,19 @@ impl<'a> GroupBuilder<'a> {
         // Over MPI, the master may be unknown.
         let meets_at = place.as_ref().ok().map(|place| (place.host.clone(), place.port));
         let connecting = Connecting::begin(info, meets_at)?;
+        let by_mpi = |required| mpi::connect(info, timeouts, required, on_lost, initialize);
         let group = connect_ranks(info, backend, place, timeouts, by_mpi);
         connecting.end().and(group)
     }
 }
 
-/// Connects several ranks.
+/// Connects several ranks. `by_mpi`: connects them by MPI. Its argument is whether MPI is required.
 fn connect_ranks(
     info: &ClusterInfo,
     backend: Backend,
     place: Result<Place, CollectiveError>,
     timeouts: Timeouts,
-    by_mpi: &dyn Fn(bool) -> OverMpi,
+    by_mpi: impl FnOnce(bool) -> OverMpi,
 ) -> Result<Group, CollectiveError> {
     let is_one_host = info.local_world_size() == Some(info.world_size());
     let why = match backend {

@@ -154,6 +154,8 @@ impl Operation {
 impl Call {
     pub(super) const BARRIER: Call = Call::of(Barrier, 0);
     pub(super) const ALL_GATHER: Call = Call::of(AllGather, 0);
+    /// A broadcast of bytes, of which the root alone knows how many.
+    pub(super) const BROADCAST: Call = Call::of(Broadcast, 0);
     pub(super) const SPLIT: Call = Call::of(Split, 0);
     /// What ranks exchange to share memory. No call of a user is the same.
     pub(super) const CONNECT: Call = Call::of(Connect, 0);
@@ -165,22 +167,14 @@ impl Call {
     /// What a rank calls that waits for a message, of which it knows nothing yet.
     pub(super) const RECEIVE: Call = Call::of(ReceiveTagged, 0);
 
-    const fn of(operation: Operation, count: u64) -> Call {
+    /// A call that moves bytes or nothing.
+    pub(super) const fn of(operation: Operation, count: u64) -> Call {
         Call { operation, kind: None, count, root: 0, is_refused: false, is_half: false, meant: 0 }
     }
 
     /// A call whose arguments the rank itself refuses.
     pub(super) fn refused(operation: Operation) -> Call {
         Call { is_refused: true, ..Call::of(operation, 0) }
-    }
-
-    /// A broadcast of bytes, of which the root alone knows how many.
-    pub(super) fn broadcast(root: u32) -> Call {
-        Call { root, ..Call::of(Broadcast, 0) }
-    }
-
-    pub(super) fn all_to_all(length: usize) -> Call {
-        Call::of(AllToAll, length as u64)
     }
 
     /// A call that moves numbers.
@@ -230,16 +224,11 @@ impl Call {
     pub(super) fn from_codes(codes: [u8; 3], count: u64, root: u32) -> Option<Call> {
         let [operation, kind, how] = codes;
         let (operation, _) = *NAMES.get(usize::from(operation))?;
-        let (is_refused, is_half) = match how & 3 {
-            0 => (false, false),
-            1 => (true, false),
-            2 => (false, true),
-            _ => return None,
-        };
+        let [is_refused, is_half] = [1, 2].map(|bit| how & bit != 0);
         let meant = check_type(how >> 2)?;
         let kind = ElementKind::from_code(kind)?;
         let call = Call { operation, kind, count, root, is_refused, is_half, meant };
-        (call.is_message() || !is_half).then_some(call)
+        (!is_half || call.is_message() && !is_refused).then_some(call)
     }
 
     /// Returns whether the calls are the same reduction, except perhaps for how many numbers they
@@ -399,47 +388,6 @@ impl fmt::Display for Call {
     }
 }
 
-/// The length of a call that is encoded as a whole.
-#[cfg(feature = "mpi")]
-const DESCRIBED: usize = 15;
-
-/// How ranks compare a call over MPI.
-#[cfg(feature = "mpi")]
-impl Call {
-    /// Two numbers that differ between calls. Their sums over 2^21 ranks are exact.
-    pub(crate) fn fingerprints(self) -> [f64; 2] {
-        // The last step of SplitMix64, once for each of the two parts.
-        let mix = |bits: u64| {
-            let bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            let bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-            bits ^ (bits >> 31)
-        };
-        let [operation, kind, refused] = self.codes();
-        let codes = u64::from(u32::from_le_bytes([operation, kind, refused, 1]));
-        let codes = codes | u64::from(self.root) << 32;
-        let print = mix(mix(self.count.wrapping_add(0x9e37_79b9_7f4a_7c15)) ^ codes);
-        [(print >> 32) as u32, print as u32].map(f64::from)
-    }
-
-    /// Encodes the whole call.
-    pub(crate) fn described(self) -> [u8; DESCRIBED] {
-        let mut described = [0; DESCRIBED];
-        described[..8].copy_from_slice(&self.count.to_le_bytes());
-        described[8..12].copy_from_slice(&self.root.to_le_bytes());
-        described[12..].copy_from_slice(&self.codes());
-        described
-    }
-
-    /// Decodes what [`Call::described`] returns; `None` if it is something else.
-    pub(crate) fn from_described(described: [u8; DESCRIBED]) -> Option<Call> {
-        let (mut count, mut root, mut codes) = ([0; 8], [0; 4], [0; 3]);
-        count.copy_from_slice(&described[..8]);
-        root.copy_from_slice(&described[8..12]);
-        codes.copy_from_slice(&described[12..]);
-        Call::from_codes(codes, u64::from_le_bytes(count), u32::from_le_bytes(root))
-    }
-}
-
 /// Types of a caller whose values travel as others, each with its size in bytes. The index and 1 is
 /// the number in messages, which leave it 6 bits. A new type goes to the end.
 const TYPES: &[(&str, u64)] = &[
@@ -481,10 +429,4 @@ fn as_meant(number: u8, kind: Option<ElementKind>, count: u64) -> (u64, &'static
     // A narrower type is reduced as a wider one, number by number.
     let parts = (size / kind.size() as u64).max(1);
     (count / parts, name)
-}
-
-/// All types with their numbers.
-#[cfg(test)]
-fn numbered() -> impl Iterator<Item = (u8, &'static str)> {
-    (1..).zip(TYPES.iter().map(|(name, _)| *name))
 }

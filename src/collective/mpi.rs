@@ -33,12 +33,12 @@ use super::cancel::{Cancel, Canceller};
 use super::error::{CollectiveError, Result, UNREADABLE, aborted};
 use super::host_info::{self, HostInfo};
 use super::numbers::{Numbers, Scratch};
-use super::transport::{Part, Transport};
+use super::transport::{Part, Received, Sent, Transport};
 use crate::builder::OnLost;
 use crate::value::rank::Rank;
 use mpienv_mpi::{Communicator, MpiError, Request, World};
 
-pub(super) use init::{connect, connect_by, is_named};
+pub(super) use init::{Initialize, WITHOUT_HINTS, connect, is_named};
 
 /// How long to hold back an MPI error so that the watch can name the lost rank. On one machine, it
 /// takes milliseconds, after what the watch waits for the launcher.
@@ -53,22 +53,28 @@ const PASSED: u16 = 2;
 #[derive(Debug)]
 pub(super) struct Mpi {
     // Dropped before `ranks`, to announce this rank's exit: it must not be reported as lost.
-    watch: Arc<Watch>,
+    job: Arc<Job>,
     ranks: Ranks,
     /// The number in the job of each rank of the group.
     numbers: Vec<u32>,
-    timeout: Duration,
-    /// Whether every rank has its own core. The same on all ranks.
-    spins: bool,
     /// Buffers for sums that do not spin. They grow to the largest sum.
     sum: Sum,
     /// Buffers for pieces of other calls.
     rooms: Vec<Vec<u8>>,
+}
+
+/// What all groups of a rank share.
+#[derive(Debug)]
+struct Job {
+    watch: Watch,
+    timeout: Duration,
+    /// Whether every rank has its own core. The same on all ranks.
+    spins: bool,
     /// The library's name and version.
     library: String,
     cancel: Arc<Cancel>,
-    /// The first difference between the ranks' calls, in any of the groups.
-    failed: Arc<OnceLock<Arc<CollectiveError>>>,
+    /// The first difference between the ranks' calls.
+    failed: OnceLock<Arc<CollectiveError>>,
 }
 
 #[derive(Debug)]
@@ -102,18 +108,25 @@ impl Mpi {
         let watch =
             Watch::begin(rank, socket, &infos, timeout, on_lost).map_err(CollectiveError::Watch)?;
         let library = format!("{}, {}", world.library().display(), world.version());
-        let (watch, ranks) = (Arc::new(watch), Ranks::World(world));
-        let numbers = (0..rank.size()).collect();
-        let (sum, rooms, cancel, failed) =
-            (Sum::default(), Vec::new(), Arc::default(), Arc::default());
-        Ok(Mpi { watch, ranks, numbers, timeout, spins, sum, rooms, library, cancel, failed })
+        let (cancel, failed) = (Arc::default(), OnceLock::new());
+        let job = Arc::new(Job { watch, timeout, spins, library, cancel, failed });
+        Ok(Mpi::of(job, Ranks::World(world), (0..rank.size()).collect()))
+    }
+
+    fn of(job: Arc<Job>, ranks: Ranks, numbers: Vec<u32>) -> Mpi {
+        Mpi { job, ranks, numbers, sum: Sum::default(), rooms: Vec::new() }
+    }
+
+    /// This rank's number in the job.
+    fn own_number(&self) -> u32 {
+        self.numbers[self.rank().index() as usize]
     }
 
     /// Makes a call under the watch. MPI makes one call at a time: two threads whose calls are in
     /// another order on another rank would wait forever.
     fn call<T>(&self, call: impl FnOnce(&Communicator) -> Result<T, MpiError>) -> Result<T> {
-        self.cancel.check()?;
-        let called = self.watch.over(|| {
+        self.job.cancel.check()?;
+        let called = self.job.watch.over(|| {
             let result = call(self.ranks.communicator());
             if let Err(MpiError::Call { .. }) = result {
                 // MPI may notice a loss first. Wait for the watch, which names the rank and exits
@@ -123,7 +136,7 @@ impl Mpi {
             result
         });
         let at_once = || {
-            let rank = self.numbers[self.rank().index() as usize];
+            let rank = self.own_number();
             let error = self.fail(|| CollectiveError::CallsAtOnce { rank });
             // The thread that is in a call may wait for a rank whose own thread is refused.
             Canceller(self.cancel()).cancel();
@@ -137,8 +150,9 @@ impl Mpi {
         &self,
         start: impl FnOnce(&Communicator) -> Result<Request<B>, MpiError>,
     ) -> Result<B> {
-        let limit = watch::limit(self.timeout);
-        let done = self.call(|ranks| start(ranks)?.wait_unless(limit, &|| self.cancel.is_set()))?;
+        let limit = watch::limit(self.job.timeout);
+        let done =
+            self.call(|ranks| start(ranks)?.wait_unless(limit, &|| self.job.cancel.is_set()))?;
         done.ok_or(CollectiveError::Canceled)
     }
 }
@@ -169,7 +183,7 @@ impl Transport for Mpi {
     }
 
     fn describe(&self) -> String {
-        format!("MPI ({})", self.library)
+        format!("MPI ({})", self.job.library)
     }
 
     fn reduce(&mut self, reduce: Reduce, mut numbers: Numbers<'_>) -> Result<()> {
@@ -238,11 +252,7 @@ impl Transport for Mpi {
         self.broadcast_from(root, bytes)
     }
 
-    fn pass(
-        &mut self,
-        send: Option<(Message, &[u8])>,
-        receive: Option<(Message, &mut [u8])>,
-    ) -> Result<()> {
+    fn pass(&mut self, send: Sent<'_>, receive: Received<'_>) -> Result<()> {
         let messages = send.iter().map(|(message, _)| *message);
         let messages: Vec<_> =
             messages.chain(receive.iter().map(|(message, _)| *message)).collect();
@@ -251,13 +261,13 @@ impl Transport for Mpi {
             let ((name, first), (_, last)) = (of(first), of(last));
             Passing { name, others: [first, last] }
         });
-        self.watch.notes(passing);
+        self.job.watch.notes(passing);
         let send = send.map(|(Message { other, .. }, bytes)| (other, bytes));
         let mut receive = receive.map(|(Message { other, .. }, bytes)| (other, bytes));
         let agreed = self.agree_on(&messages);
         let passed =
             agreed.and_then(|()| self.pass_on(PASSED, send.as_slice(), receive.as_mut_slice()));
-        self.watch.notes(None);
+        self.job.watch.notes(None);
         passed
     }
 
@@ -272,14 +282,14 @@ impl Transport for Mpi {
     }
 
     fn cancel(&self) -> Arc<Cancel> {
-        Arc::clone(&self.cancel)
+        Arc::clone(&self.job.cancel)
     }
 
     fn abort(&mut self, code: u8, reason: &str) {
-        if self.watch.is_here() {
-            self.watch.end();
+        if self.job.watch.is_here() {
+            self.job.watch.end();
             if !reason.is_empty() {
-                let own = format!("rank {}", self.numbers[self.rank().index() as usize]);
+                let own = format!("rank {}", self.own_number());
                 // In one piece: a launcher merges what several ranks write at this time.
                 let line = aborted(&own, code, reason) + "\n";
                 // The job ends even if stderr is closed.
@@ -290,18 +300,18 @@ impl Transport for Mpi {
     }
 
     fn close(self: Box<Self>) -> Result<()> {
-        let earlier = self.failed.get().map(Arc::clone);
+        let earlier = self.job.failed.get().map(Arc::clone);
         // Only the world is finalized.
         if let Ranks::World(_) = self.ranks {
             // Every rank hears from all others.
             self.agree(Call::CLOSE)?;
         }
-        let Mpi { watch, ranks, timeout, .. } = *self;
+        let Mpi { job, ranks, .. } = *self;
         if let Ranks::World(world) = ranks {
             // Announce the exit before finalizing: after a stop signal, a launcher may kill a rank
             // during MPI_Finalize.
-            watch.end();
-            world.finalize_within(watch::limit(timeout))?;
+            job.watch.end();
+            world.finalize_within(watch::limit(job.timeout))?;
         }
         earlier.map_or(Ok(()), |earlier| Err(CollectiveError::Earlier(earlier)))
     }
@@ -316,22 +326,6 @@ impl Transport for Mpi {
         // MPI's colors and keys are below 2^31, so name the new group by its first rank.
         let first = part.members[0] as u32;
         let group = self.call(|ranks| ranks.split(first, part.rank.index()))?;
-        let Mpi { timeout, spins, .. } = *self;
-        let (watch, library, ranks) =
-            (Arc::clone(&self.watch), self.library.clone(), Ranks::Group(group));
-        let (sum, rooms, cancel, failed) =
-            (Sum::default(), Vec::new(), self.cancel(), Arc::clone(&self.failed));
-        Ok(Box::new(Mpi {
-            watch,
-            ranks,
-            numbers,
-            timeout,
-            spins,
-            sum,
-            rooms,
-            library,
-            cancel,
-            failed,
-        }))
+        Ok(Box::new(Mpi::of(Arc::clone(&self.job), Ranks::Group(group), numbers)))
     }
 }

@@ -60,6 +60,11 @@ impl<'a> Numbers<'a> {
         self.bytes
     }
 
+    /// The bytes of the numbers, for as long as these live.
+    pub(super) fn into_bytes(self) -> &'a mut [u8] {
+        self.bytes
+    }
+
     /// Lets `compute` overwrite the numbers, `part` bytes at a time.
     pub(super) fn compute(&mut self, part: usize, compute: &mut dyn FnMut(usize, &mut [u8])) {
         for (index, bytes) in self.bytes.chunks_mut(part).enumerate() {

@@ -11,19 +11,16 @@ mod wait;
 
 use std::ops::Range;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::time::Duration;
 
 pub(super) use self::memory::{Memory, slot_length};
 use self::memory::{Offer, Slots};
-use super::call::{Call, Message, Reduce};
-use super::cancel::Cancel;
-use super::error::{CollectiveError, Result};
+use super::call::{Call, Reduce};
+use super::error::Result;
 use super::numbers::Numbers;
 use super::tcp::Tcp;
-use super::transport::{self, Begun, Transport};
+use super::transport::{self, Begun, Received, Sent, Transport};
 use crate::value::printable::printable;
-use crate::value::rank::Rank;
 
 /// All ranks of a group, on one host.
 #[derive(Debug)]
@@ -84,11 +81,6 @@ impl Shared {
     /// Counts the call of all ranks that comes, before which the group has made `made`.
     pub(super) fn count_call(&mut self, made: u32) {
         self.calls = made.wrapping_add(1);
-    }
-
-    /// Bytes that this rank has published.
-    pub(super) fn published(&self) -> u64 {
-        self.published
     }
 
     /// Publishes this rank's bytes and returns those of all ranks, in rank order.
@@ -169,10 +161,6 @@ fn copy(slot: &mut [u8], bytes: &[u8]) -> usize {
 }
 
 impl Transport for Shared {
-    fn rank(&self) -> Rank {
-        self.tcp.rank()
-    }
-
     fn describe(&self) -> String {
         self.tcp.described("shared memory")
     }
@@ -213,13 +201,13 @@ impl Transport for Shared {
         self.end_reduce(reduce, numbers).map(|()| Begun::Done)
     }
 
-    fn end_reduce(&mut self, reduce: Reduce, mut numbers: Numbers<'_>) -> Result<()> {
+    fn end_reduce(&mut self, reduce: Reduce, numbers: Numbers<'_>) -> Result<()> {
         let Reduce { call, by } = reduce;
         if self.begun.take() != Some(call) {
             return Err(transport::not_begun());
         }
         self.wait_for_others(call)?;
-        self.add_up(numbers.kind(), by, numbers.bytes())
+        self.add_up(by, numbers)
     }
 
     fn reduce_in_parts(
@@ -241,15 +229,10 @@ impl Transport for Shared {
         self.reduce(reduce, numbers)
     }
 
-    fn reduce_scatter(
-        &mut self,
-        reduce: Reduce,
-        values: &[u8],
-        mut part: Numbers<'_>,
-    ) -> Result<()> {
+    fn reduce_scatter(&mut self, reduce: Reduce, values: &[u8], part: Numbers<'_>) -> Result<()> {
         let Reduce { call, by } = reduce;
         let (kind, ranks, own) = (part.kind(), self.memory.ranks(), self.memory.own());
-        let parts = kind.ranges(values.len() / kind.size(), ranks);
+        let (parts, into) = (kind.ranges(values.len() / kind.size(), ranks), part.into_bytes());
         let longest = parts.iter().map(Range::len).max().unwrap_or(0);
         // A round moves a piece of every part, so that all ranks add at the same time.
         let room = self.memory.share();
@@ -268,7 +251,7 @@ impl Transport for Shared {
                 true => mine,
                 false => &slots.of(rank)[Shared::room(rank, own) * room..][..mine.len()],
             };
-            let into = &mut part.bytes()[range.start.min(parts[own].len())..][..mine.len()];
+            let into = &mut into[range.start.min(parts[own].len())..][..mine.len()];
             sums::add_blocks(kind, by, ranks, row, 0, into);
         }
         Ok(())
@@ -333,11 +316,7 @@ impl Transport for Shared {
         Ok(())
     }
 
-    fn pass(
-        &mut self,
-        send: Option<(Message, &[u8])>,
-        receive: Option<(Message, &mut [u8])>,
-    ) -> Result<()> {
+    fn pass(&mut self, send: Sent<'_>, receive: Received<'_>) -> Result<()> {
         let passing = self.post(send, receive)?;
         self.finish(passing)
     }
@@ -350,17 +329,8 @@ impl Transport for Shared {
         self.look_for_message(from as usize)
     }
 
-    fn give_up_on(&mut self, rank: u32, reason: String) -> CollectiveError {
-        self.tcp.give_up_on(rank, reason)
-    }
-
     fn meet(&mut self, call: Call) -> Result<()> {
         self.round(call, |_, _| 0)
-    }
-
-    fn abort(&mut self, code: u8, reason: &str) {
-        // The others look at the connections while they wait for this rank's memory.
-        self.tcp.abort(code, reason);
     }
 
     fn split(&mut self, color: u32, key: u32) -> Result<Box<dyn Transport>> {
@@ -369,12 +339,8 @@ impl Transport for Shared {
         self.tcp.split(color, key)
     }
 
-    fn cancel(&self) -> Arc<Cancel> {
-        self.tcp.cancel()
-    }
-
-    fn bytes_sent(&self) -> Option<u64> {
-        self.tcp.bytes_sent().map(|bytes| bytes + self.published)
+    fn published(&self) -> u64 {
+        self.published
     }
 }
 
@@ -384,7 +350,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use super::*;
-    use crate::call::Results;
+    use crate::call::{Message, Results};
     use crate::element::ElementKind;
     use crate::error::CollectiveError;
     use crate::group::Group;
@@ -426,7 +392,7 @@ mod tests {
                 all_have_summed.wait();
                 if shared.rank().index() == 2 {
                     // As when a process is killed: its connections close.
-                    shared.tcp.members.fail_silently();
+                    shared.tcp.members.links().fail_silently();
                     return None;
                 }
                 let begun = Instant::now();
@@ -474,7 +440,7 @@ mod tests {
                 all_have_passed.wait();
                 if own == 2 {
                     // As when a process is killed: its connections close.
-                    shared.tcp.members.fail_silently();
+                    shared.tcp.members.links().fail_silently();
                     return None;
                 }
                 // A rank that has done without it fails next.

@@ -16,17 +16,15 @@ mod transfer;
 
 use std::io;
 use std::ops::Range;
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::builder::Timeouts;
-use super::call::{Call, Message, Reduce};
-use super::cancel::Cancel;
+use super::call::{Call, Reduce};
 use super::element::ElementKind;
 use super::error::{CollectiveError, Result};
 use super::numbers::{Numbers, Scratch};
 use super::reduction::in_rank_order;
-use super::transport::{Part, Transport};
+use super::transport::{Part, Received, Sent, Transport};
 use crate::value::rank::Rank;
 use transfer::Links;
 
@@ -50,7 +48,7 @@ pub(super) type Join = fn(Tcp) -> Result<Box<dyn Transport>>;
 /// All ranks of a job, or a group of them, connected by TCP.
 #[derive(Debug)]
 pub struct Tcp {
-    rank: Rank,
+    pub(super) rank: Rank,
     pub(super) members: Members,
     /// The numbers of other ranks.
     others: Scratch,
@@ -73,10 +71,10 @@ impl Tcp {
         place: &MeetingPoint,
         timeouts: Timeouts,
     ) -> Result<Tcp, CollectiveError> {
-        let mesh = mesh::connect(rank, place, timeouts)?;
-        let links = Links::new(rank.index(), mesh.peers, timeouts.connecting);
+        let (peers, rejected) = mesh::connect(rank, place, timeouts)?;
+        let links = Links::new(rank.index(), peers, timeouts.connecting);
         let members = Members::world(links.map_err(CollectiveError::Socket)?);
-        Ok(Tcp { rejected: mesh.rejected, ..Tcp::of(rank, members) })
+        Ok(Tcp { rejected, ..Tcp::of(rank, members) })
     }
 
     /// The ranks of a group, which are threads of this process.
@@ -207,10 +205,6 @@ impl Tcp {
 }
 
 impl Transport for Tcp {
-    fn rank(&self) -> Rank {
-        self.rank
-    }
-
     fn describe(&self) -> String {
         self.described("TCP")
     }
@@ -235,15 +229,10 @@ impl Transport for Tcp {
         }
     }
 
-    fn reduce_scatter(
-        &mut self,
-        reduce: Reduce,
-        values: &[u8],
-        mut part: Numbers<'_>,
-    ) -> Result<()> {
+    fn reduce_scatter(&mut self, reduce: Reduce, values: &[u8], part: Numbers<'_>) -> Result<()> {
         let (kind, count) = (part.kind(), values.len() / part.kind().size());
         let parts = kind.ranges(count, self.size());
-        self.reduce_parts(reduce, kind, values, &parts, part.bytes())
+        self.reduce_parts(reduce, kind, values, &parts, part.into_bytes())
     }
 
     /// Gathers piece by piece.
@@ -276,25 +265,20 @@ impl Transport for Tcp {
         self.members.transfer(call, exchange.collect())
     }
 
-    fn pass(
-        &mut self,
-        send: Option<(Message, &[u8])>,
-        receive: Option<(Message, &mut [u8])>,
-    ) -> Result<()> {
-        let is_with_one =
-            matches!((&send, &receive), (Some((to, _)), Some((from, _))) if to.other == from.other);
-        if is_with_one {
+    fn pass(&mut self, send: Sent<'_>, receive: Received<'_>) -> Result<()> {
+        match (&send, &receive) {
             // Two ranks that send to each other: the lower one sends first.
-            let sends_first = send.as_ref().is_some_and(|(to, _)| self.rank.index() < to.other);
-            let (first, second) = if sends_first {
-                ((send, None), (None, receive))
-            } else {
-                ((None, receive), (send, None))
-            };
-            self.members.pass(first.0, first.1, None)?;
-            return self.members.pass(second.0, second.1, None);
+            (Some((to, _)), Some((from, _))) if to.other == from.other => {
+                if self.rank.index() < to.other {
+                    self.members.pass(send, None, None)?;
+                    self.members.pass(None, receive, None)
+                } else {
+                    self.members.pass(None, receive, None)?;
+                    self.members.pass(send, None, None)
+                }
+            }
+            _ => self.members.pass(send, receive, None),
         }
-        self.members.pass(send, receive, None)
     }
 
     fn next_message(&mut self, from: u32, longest: Duration) -> Result<Call> {
@@ -305,28 +289,12 @@ impl Transport for Tcp {
         self.members.has_message(from as usize)
     }
 
-    fn give_up_on(&mut self, rank: u32, reason: String) -> CollectiveError {
-        self.members.refuse(rank as usize, reason)
-    }
-
     fn meet(&mut self, call: Call) -> Result<()> {
         let exchange = (0..self.size()).map(|_| Exchange::both(&[], &mut []));
         self.members.transfer(call, exchange.collect())
     }
 
-    fn abort(&mut self, code: u8, reason: &str) {
-        self.members.abort(code, reason);
-    }
-
     fn split(&mut self, color: u32, key: u32) -> Result<Box<dyn Transport>> {
         (self.join)(self.part(color, key)?)
-    }
-
-    fn cancel(&self) -> Arc<Cancel> {
-        self.members.cancel()
-    }
-
-    fn bytes_sent(&self) -> Option<u64> {
-        Some(self.members.written())
     }
 }

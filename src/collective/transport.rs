@@ -59,6 +59,12 @@ pub(super) fn not_begun() -> CollectiveError {
     CollectiveError::Argument { call: "end_reduce", reason }
 }
 
+/// A message to a rank, if this one sends one, and its bytes.
+pub type Sent<'b> = Option<(Message, &'b [u8])>;
+
+/// A message from a rank, if this one receives one, and the place of its bytes.
+pub type Received<'b> = Option<(Message, &'b mut [u8])>;
+
 /// How far a reduction has come that was begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Begun {
@@ -77,7 +83,9 @@ pub enum Begun {
 #[expect(clippy::missing_errors_doc, reason = "all calls fail for the reasons above")]
 pub trait Transport: Send {
     /// This rank and the size of the group.
-    fn rank(&self) -> Rank;
+    fn rank(&self) -> Rank {
+        self.tcp().map_or(Rank::ALONE, |tcp| tcp.rank)
+    }
 
     /// What the transport is, and why it was chosen.
     fn describe(&self) -> String;
@@ -88,7 +96,8 @@ pub trait Transport: Send {
         let _ = made;
     }
 
-    /// The connections over TCP that the same ranks have.
+    /// The connections over TCP that the same ranks have. What such a transport does not define goes
+    /// over them.
     fn tcp(&self) -> Option<&Tcp> {
         None
     }
@@ -97,7 +106,7 @@ pub trait Transport: Send {
     /// Over MPI, it stays as it is.
     fn set_timeout(&mut self, timeout: Duration) {
         if let Some(tcp) = self.tcp() {
-            tcp.members.set_timeout(timeout);
+            tcp.members.links().timeout = timeout;
         }
     }
 
@@ -203,11 +212,7 @@ pub trait Transport: Send {
 
     /// Sends a message to a rank and receives one from a rank, or does one of both. Returns once
     /// the other ranks have made the other half of the call.
-    fn pass(
-        &mut self,
-        send: Option<(Message, &[u8])>,
-        receive: Option<(Message, &mut [u8])>,
-    ) -> Result<()>;
+    fn pass(&mut self, send: Sent<'_>, receive: Received<'_>) -> Result<()>;
 
     /// Waits for the next message that a rank sends to this one, for at most `longest`. Returns its
     /// call, and leaves the message to [`Transport::pass`].
@@ -230,7 +235,12 @@ pub trait Transport: Send {
     }
 
     /// Fails the group because a rank brought what this one cannot take, for this `reason`.
-    fn give_up_on(&mut self, rank: u32, reason: String) -> CollectiveError;
+    fn give_up_on(&mut self, rank: u32, reason: String) -> CollectiveError {
+        match self.tcp() {
+            Some(tcp) => tcp.members.refuse(rank as usize, reason),
+            None => CollectiveError::Lost { rank, host: OWN_HOST.to_owned(), reason },
+        }
+    }
 
     /// Returns once every rank has made this call, which exchanges nothing else: a barrier, or a
     /// call whose arguments every rank refuses.
@@ -243,20 +253,31 @@ pub trait Transport: Send {
     /// Makes the calls of all other ranks fail, because this rank aborts the job for this `reason`.
     /// A transport that cannot prints the reason and exits all ranks, including this one, with
     /// `code`.
-    fn abort(&mut self, code: u8, reason: &str);
+    fn abort(&mut self, code: u8, reason: &str) {
+        if let Some(tcp) = self.tcp() {
+            tcp.members.links().abort(code, reason);
+        }
+    }
 
-    /// What cancels the calls of the transport.
-    fn cancel(&self) -> Arc<Cancel>;
+    /// What cancels the calls of the transport: its own, if it has no connections.
+    fn cancel(&self) -> Arc<Cancel> {
+        self.tcp().map(|tcp| Arc::clone(&tcp.members.links().cancel)).unwrap_or_default()
+    }
 
     /// Closes the transport, after waiting for all ranks if it needs to. Fails if an earlier call
     /// failed.
     fn close(self: Box<Self>) -> Result<()> {
-        self.tcp().map_or_else(|| self.cancel().check(), |tcp| tcp.members.check_last())
+        self.tcp().map_or_else(|| self.cancel().check(), |tcp| tcp.members.links().check_last())
     }
 
     /// How many bytes this rank has written to other ranks, protocol included; `None` if unknown.
     fn bytes_sent(&self) -> Option<u64> {
-        None
+        self.tcp().map(|tcp| tcp.members.links().written() + self.published())
+    }
+
+    /// How many bytes this rank has written to memory that other ranks read.
+    fn published(&self) -> u64 {
+        0
     }
 
     /// How many connections were rejected because they were not from ranks of this job.
@@ -272,10 +293,6 @@ pub(super) struct Alone {
 }
 
 impl Transport for Alone {
-    fn rank(&self) -> Rank {
-        Rank::ALONE
-    }
-
     fn describe(&self) -> String {
         "a single rank".to_owned()
     }
@@ -284,13 +301,8 @@ impl Transport for Alone {
         self.cancel.check()
     }
 
-    fn reduce_scatter(
-        &mut self,
-        _reduce: Reduce,
-        values: &[u8],
-        mut part: Numbers<'_>,
-    ) -> Result<()> {
-        part.bytes().copy_from_slice(values);
+    fn reduce_scatter(&mut self, _reduce: Reduce, values: &[u8], part: Numbers<'_>) -> Result<()> {
+        part.into_bytes().copy_from_slice(values);
         self.cancel.check()
     }
 
@@ -302,20 +314,12 @@ impl Transport for Alone {
         self.cancel.check()
     }
 
-    fn pass(
-        &mut self,
-        send: Option<(Message, &[u8])>,
-        receive: Option<(Message, &mut [u8])>,
-    ) -> Result<()> {
+    fn pass(&mut self, send: Sent<'_>, receive: Received<'_>) -> Result<()> {
         // The group allows no other message to itself.
         if let (Some((_, bytes)), Some((_, into))) = (send, receive) {
             into.copy_from_slice(bytes);
         }
         self.cancel.check()
-    }
-
-    fn give_up_on(&mut self, rank: u32, reason: String) -> CollectiveError {
-        CollectiveError::Lost { rank, host: OWN_HOST.to_owned(), reason }
     }
 
     fn meet(&mut self, _call: Call) -> Result<()> {
@@ -326,8 +330,6 @@ impl Transport for Alone {
         self.cancel.check()?;
         Ok(Box::new(self.clone()))
     }
-
-    fn abort(&mut self, _code: u8, _reason: &str) {}
 
     fn cancel(&self) -> Arc<Cancel> {
         Arc::clone(&self.cancel)

@@ -8,18 +8,15 @@
 //! else goes over TCP from rank to rank.
 
 use std::ops::Range;
-use std::sync::Arc;
 
 use super::call::{Call, Difference, Message, Reduce};
-use super::cancel::Cancel;
 use super::element::ElementKind;
-use super::error::{CollectiveError, Result};
+use super::error::Result;
 use super::numbers::{Numbers, Scratch};
 use super::reduction::Reduction;
 use super::shared::{Shared, slot_length};
 use super::tcp::{Exchange, Tcp};
-use super::transport::Transport;
-use crate::value::rank::Rank;
+use super::transport::{Received, Sent, Transport};
 
 /// The most bytes that hosts pass on at a time.
 const BLOCK: usize = 256 * 1024;
@@ -139,10 +136,6 @@ fn by_place<B>(half: Option<(Message, B)>, here: &Range<u32>) -> [Option<(Messag
 }
 
 impl Transport for TwoLevel {
-    fn rank(&self) -> Rank {
-        self.world.rank()
-    }
-
     fn describe(&self) -> String {
         let TwoLevel { world, layout: Layout { hosts, .. }, .. } = self;
         world.described(&format!("shared memory on each host and TCP between {hosts} hosts"))
@@ -217,11 +210,7 @@ impl Transport for TwoLevel {
         self.world.scatter(call, parts, into)
     }
 
-    fn pass(
-        &mut self,
-        send: Option<(Message, &[u8])>,
-        receive: Option<(Message, &mut [u8])>,
-    ) -> Result<()> {
+    fn pass(&mut self, send: Sent<'_>, receive: Received<'_>) -> Result<()> {
         let Some(host) = &mut self.host else { return self.world.pass(send, receive) };
         let first = self.world.rank().index() - host.rank().index();
         let here = first..first + host.rank().size();
@@ -245,17 +234,9 @@ impl Transport for TwoLevel {
         host.finish(passing)
     }
 
-    fn give_up_on(&mut self, rank: u32, reason: String) -> CollectiveError {
-        self.world.give_up_on(rank, reason)
-    }
-
     fn meet(&mut self, call: Call) -> Result<()> {
         self.meet_host(call)?;
         self.world.meet(call)
-    }
-
-    fn abort(&mut self, code: u8, reason: &str) {
-        self.world.abort(code, reason);
     }
 
     fn split(&mut self, color: u32, key: u32) -> Result<Box<dyn Transport>> {
@@ -263,13 +244,8 @@ impl Transport for TwoLevel {
         self.world.split(color, key)
     }
 
-    fn cancel(&self) -> Arc<Cancel> {
-        self.world.cancel()
-    }
-
-    fn bytes_sent(&self) -> Option<u64> {
-        let published = self.host.as_ref().map_or(0, Shared::published);
-        self.world.bytes_sent().map(|bytes| bytes + published)
+    fn published(&self) -> u64 {
+        self.host.as_ref().map_or(0, Shared::published)
     }
 }
 

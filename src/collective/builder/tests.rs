@@ -10,6 +10,12 @@ use crate::tests::PLENTY;
 use crate::tests::measured::longer_than;
 use mpienv_core::ErrorKind;
 
+impl From<Duration> for Timeouts {
+    fn from(both: Duration) -> Timeouts {
+        Timeouts { connecting: both, calls: both }
+    }
+}
+
 #[test]
 fn over_mpi_a_process_exits_by_default_as_a_program_that_gets_the_error() {
     let info = ClusterInfo::from_vars([("RANK", "0"), ("WORLD_SIZE", "2")]).unwrap();

@@ -70,7 +70,7 @@ impl Group {
     pub fn broadcast_bytes(&mut self, bytes: &mut Vec<u8>, root: u32) -> Result<()> {
         self.check_root(Operation::Broadcast, Some(root))?;
         let is_root = self.rank().index() == root;
-        let (call, transport) = (Call::broadcast(root), self.next());
+        let (call, transport) = (Call::BROADCAST.with(root), self.next());
         let mut length = (bytes.len() as u64).to_le_bytes();
         transport.broadcast(call, &mut length, root)?;
         if !is_root {
@@ -250,7 +250,8 @@ impl Group {
         all[own].copy_from_slice(&parts[own]);
         let mut into: Vec<&mut [u8]> = all.iter_mut().map(Vec::as_mut_slice).collect();
         let parts: Vec<&[u8]> = parts.iter().map(Vec::as_slice).collect();
-        self.next().scatter(Call::all_to_all(length), &parts, &mut into)?;
+        let call = Call::of(Operation::AllToAll, length as u64);
+        self.next().scatter(call, &parts, &mut into)?;
         Ok(all)
     }
 

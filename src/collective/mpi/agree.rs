@@ -10,6 +10,40 @@ use crate::transport::Transport as _;
 /// The tag of what two ranks call.
 const CALLED: u16 = 1;
 
+/// The length of a call that is encoded as a whole.
+const DESCRIBED: usize = 15;
+
+/// How ranks compare a call over MPI.
+impl Call {
+    /// Two numbers that differ between calls. Their sums over 2^21 ranks are exact.
+    pub(crate) fn fingerprints(self) -> [f64; 2] {
+        // The last step of SplitMix64, once for each of the two parts.
+        let mix = |bits: u64| {
+            let bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            let bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            bits ^ (bits >> 31)
+        };
+        let [operation, kind, refused] = self.codes();
+        let codes = u64::from(u32::from_le_bytes([operation, kind, refused, 1]));
+        let codes = codes | u64::from(self.root) << 32;
+        let print = mix(mix(self.count.wrapping_add(0x9e37_79b9_7f4a_7c15)) ^ codes);
+        [(print >> 32) as u32, print as u32].map(f64::from)
+    }
+
+    /// Encodes the whole call.
+    pub(crate) fn described(self) -> Vec<u8> {
+        [&self.count.to_le_bytes()[..], &self.root.to_le_bytes(), &self.codes()].concat()
+    }
+
+    /// Decodes what [`Call::described`] returns; `None` if it is something else.
+    pub(crate) fn from_described(described: &[u8]) -> Option<Call> {
+        let (count, rest) = described.split_first_chunk()?;
+        let (root, codes) = rest.split_first_chunk()?;
+        let codes = codes.try_into().ok()?;
+        Call::from_codes(codes, u64::from_le_bytes(*count), u32::from_le_bytes(*root))
+    }
+}
+
 impl Mpi {
     /// Compares this call with those of all other ranks, because MPI does not. Returns once all
     /// ranks have made it.
@@ -17,7 +51,7 @@ impl Mpi {
     /// Every call begins with this one MPI call, so that MPI itself never sees calls that differ.
     pub(super) fn agree(&self, call: Call) -> Result<()> {
         let mut prints = call.fingerprints();
-        if self.spins {
+        if self.job.spins {
             self.call(|ranks| ranks.all_reduce_sum(&mut prints))?;
         } else {
             let sum = self.wait(|ranks| ranks.start_all_reduce_sum(prints.to_vec()))?;
@@ -36,9 +70,9 @@ impl Mpi {
 
     /// Exchanges whole calls, which tell who has made another one.
     fn name_difference(&self, call: Call) -> Result<()> {
-        let own = self.numbers[self.rank().index() as usize];
+        let own = self.own_number();
         let all = self.wait(|ranks| ranks.start_all_gather(&call.described()))?;
-        let all = all.as_chunks().0.iter().map(|described| Call::from_described(*described));
+        let all = all.chunks(DESCRIBED).map(Call::from_described);
         let other = self.numbers.iter().zip(all).find(|(_, found)| *found != Some(call));
         other.map_or(Ok(()), |(&rank, found)| {
             Err(self.fail(|| match found {
@@ -55,7 +89,7 @@ impl Mpi {
 
     /// Returns the error of the call that fails, and keeps it for [`close`](crate::Group::close).
     pub(super) fn fail(&self, error: impl Fn() -> CollectiveError) -> CollectiveError {
-        self.failed.get_or_init(|| Arc::new(error()));
+        self.job.failed.get_or_init(|| Arc::new(error()));
         error()
     }
 
@@ -63,7 +97,7 @@ impl Mpi {
     pub(super) fn agree_on(&self, messages: &[Message]) -> Result<()> {
         let mut open = Vec::new();
         for Message { other, said, .. } in messages {
-            let own = said.described().to_vec();
+            let own = said.described();
             let room = vec![0; own.len()];
             let received = self.call(|ranks| ranks.start_receive(room, *other, CALLED))?;
             let sent = self.call(|ranks| ranks.start_send(own, *other, CALLED))?;
@@ -73,9 +107,8 @@ impl Mpi {
         for (other, received, sent) in open {
             let found = self.wait(|_| Ok(received))?;
             self.wait(|_| Ok(sent))?;
-            let found = found.first_chunk().and_then(|found| Call::from_described(*found));
             let unreadable = || self.fail(|| unreadable(self.numbers[other as usize]));
-            calls.push((other, found.ok_or_else(unreadable)?));
+            calls.push((other, Call::from_described(&found).ok_or_else(unreadable)?));
         }
         for &Message { other, said, heard } in messages {
             // A rank that both sends and receives makes two calls, in any order.
@@ -83,7 +116,7 @@ impl Mpi {
                 continue;
             }
             let found = calls.iter().find(|(rank, _)| *rank == other);
-            let [rank, own] = [other, self.rank().index()].map(|rank| self.numbers[rank as usize]);
+            let (rank, own) = (self.numbers[other as usize], self.own_number());
             let found = found.map_or(said, |(_, found)| *found);
             return Err(self.fail(|| self.different_calls(rank, found, own, said)));
         }

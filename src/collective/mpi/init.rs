@@ -17,19 +17,11 @@ use mpienv_mpi::{MpiError, MpiVars, World};
 /// Initializes MPI, with or without hints.
 pub(crate) type Initialize<'a> = &'a dyn Fn(Launcher, &MpiVars<'_>) -> Result<World, MpiError>;
 
+pub(crate) const WITHOUT_HINTS: Initialize<'static> = &World::init;
+
 /// Connects the ranks by MPI. If MPI is not `required`, returns why it is not used instead of an
 /// error.
 pub(crate) fn connect(
-    info: &ClusterInfo,
-    timeouts: Timeouts,
-    required: bool,
-    on_lost: OnLost,
-) -> OverMpi {
-    connect_by(info, timeouts, required, on_lost, &World::init)
-}
-
-/// Like [`connect`], with what initializes MPI.
-pub(crate) fn connect_by(
     info: &ClusterInfo,
     timeouts: Timeouts,
     required: bool,

@@ -25,9 +25,9 @@ impl Mpi {
 
     /// Every rank gets the bytes of every rank, of any lengths.
     pub(super) fn gather_unequal(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
-        let limit = super::watch::limit(self.timeout);
+        let limit = super::watch::limit(self.job.timeout);
         let all =
-            self.call(|ranks| ranks.all_gather_unless(bytes, limit, &|| self.cancel.is_set()))?;
+            self.call(|ranks| ranks.all_gather_unless(bytes, limit, &|| self.job.cancel.is_set()))?;
         all.ok_or(CollectiveError::Canceled)
     }
 
@@ -40,7 +40,7 @@ impl Mpi {
             let parts = vec![bytes; into.len()];
             return self.exchange(&parts, into);
         }
-        let all = if self.spins {
+        let all = if self.job.spins {
             let mut all = vec![0; bytes.len() * into.len()];
             self.call(|ranks| ranks.all_gather_into(bytes, &mut all))?;
             all
@@ -72,7 +72,7 @@ impl Mpi {
             return self.exchange(parts, into);
         }
         let sent = parts.concat();
-        let received = if self.spins {
+        let received = if self.job.spins {
             let mut received = vec![0; sent.len()];
             self.call(|ranks| ranks.all_to_all(&sent, &mut received))?;
             received
@@ -84,7 +84,7 @@ impl Mpi {
     }
 
     pub(super) fn broadcast_from(&mut self, root: u32, bytes: &mut [u8]) -> Result<()> {
-        if self.spins {
+        if self.job.spins {
             return self.call(|ranks| ranks.broadcast(bytes, root));
         }
         let is_root = self.rank().index() == root;
@@ -111,7 +111,7 @@ impl Mpi {
     /// Every rank sends part r to rank r. All parts have the same length.
     fn exchange(&mut self, parts: &[&[u8]], into: &mut [&mut [u8]]) -> Result<()> {
         let (own, size) = (self.rank().index(), self.rank().size());
-        if !self.spins {
+        if !self.job.spins {
             return self.pass_on(
                 MOVED,
                 &others(own, parts.iter().copied()),

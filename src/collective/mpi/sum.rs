@@ -74,7 +74,7 @@ impl Mpi {
 
 /// Sums `values` over all ranks, in place. Returns the buffer for the next sum.
 fn sum<T: Element>(mpi: &Mpi, values: &mut [T], mut buffer: Vec<T>) -> Result<Vec<T>> {
-    if mpi.spins {
+    if mpi.job.spins {
         mpi.call(|ranks| ranks.all_reduce_sum(values))?;
         return Ok(buffer);
     }
@@ -93,7 +93,7 @@ fn sum_part<T: Element>(
     part: &mut [T],
     mut buffer: Vec<T>,
 ) -> Result<Vec<T>> {
-    if mpi.spins {
+    if mpi.job.spins {
         mpi.call(|ranks| ranks.reduce_scatter_sum(values, part))?;
         return Ok(buffer);
     }

@@ -114,43 +114,25 @@ pub(crate) struct Memory {
     passed: Vec<Passed>,
 }
 
-/// The slots of a round that all ranks have published.
+/// The slots of a round that all ranks have published, or as many bytes of the next round as all
+/// have completed.
 #[derive(Clone, Copy)]
 pub(super) struct Slots<'a> {
     memory: &'a Memory,
     round: u32,
+    /// In bytes, of each slot.
+    pub(super) length: usize,
 }
 
 impl<'a> Slots<'a> {
-    /// What a rank has published.
+    /// What a rank has published or completed.
     pub(super) fn of(self, rank: usize) -> &'a [u8] {
-        let (at, length) = self.memory.slot_at(rank, self.round);
-        // SAFETY: the bytes lie within the memory, and no rank writes to them: every rank has
-        // published this round and writes the next round to its other slot. This rank, too, gets
-        // only its other slot from `next`.
-        unsafe { std::slice::from_raw_parts(at.as_ptr(), length) }
-    }
-}
-
-/// What ranks have completed of the next round, before they publish it.
-#[derive(Clone, Copy)]
-pub(super) struct Completed<'a> {
-    memory: &'a Memory,
-    length: usize,
-}
-
-impl<'a> Completed<'a> {
-    /// How many bytes all ranks have completed.
-    pub(super) fn length(self) -> usize {
-        self.length
-    }
-
-    /// The completed bytes of a rank.
-    pub(super) fn of(self, rank: usize) -> &'a [u8] {
-        let (at, _) = self.memory.slot_at(rank, self.memory.round.wrapping_add(1));
-        // SAFETY: the bytes lie within the slot. The rank has completed as many, whose writes are
-        // visible since their number was loaded, and writes only behind them until all ranks have
-        // published the round. This rank, too, borrows only the bytes behind them from `rest`.
+        let (at, _) = self.memory.slot_at(rank, self.round);
+        // SAFETY: the bytes lie within the slot, and no rank writes to them. If every rank has
+        // published this round, it writes the next round to its other slot. If not, every rank has
+        // completed as many, whose writes are visible since their number was loaded, and writes
+        // only behind them until all ranks have published the round. This rank, too, gets only its
+        // other slot or the bytes behind them from `next`.
         unsafe { std::slice::from_raw_parts(at.as_ptr(), self.length) }
     }
 }
@@ -300,37 +282,27 @@ impl Memory {
         (unsafe { self.base.add(slots_begin(self.ranks) + index * self.slot) }, self.slot)
     }
 
-    /// This rank's slot of the next round, to be filled, and all slots of the current round.
+    /// This rank's slot of the next round, to be filled, but for what it has completed, and all
+    /// slots of the current round.
     ///
     /// # Errors
     /// A rank that has not published the current round.
     pub(super) fn next(&mut self) -> Result<(&mut [u8], Slots<'_>), usize> {
         self.slots()?;
+        let completed = self.completed_by(self.own);
         let (at, length) = self.slot_at(self.own, self.round.wrapping_add(1));
         // SAFETY: the bytes lie within the memory. All ranks have published the current round, so
         // they have finished with the previous one, which was in this slot. They read the slot
-        // again only after this rank publishes the next round, when this borrow has ended. The
-        // current round uses the other slots.
-        let own = unsafe { std::slice::from_raw_parts_mut(at.as_ptr(), length) };
-        Ok((own, Slots { memory: self, round: self.round }))
-    }
-
-    /// What this rank has not completed of its slot of the next round.
-    ///
-    /// # Errors
-    /// A rank that has not published the current round.
-    pub(super) fn rest(&mut self) -> Result<&mut [u8], usize> {
-        self.slots()?;
-        let completed = self.completed_by(self.own);
-        let (at, length) = self.slot_at(self.own, self.round.wrapping_add(1));
-        // SAFETY: as in `next`, but other ranks may read the bytes before these, which this rank
-        // has completed.
-        Ok(unsafe {
+        // again only after this rank publishes the next round, when this borrow has ended, but for
+        // the bytes before these, which this rank has completed. The current round uses the other
+        // slots.
+        let own = unsafe {
             std::slice::from_raw_parts_mut(at.add(completed).as_ptr(), length - completed)
-        })
+        };
+        Ok((own, Slots { memory: self, round: self.round, length }))
     }
 
-    /// Shows the others that the next `length` bytes of [`Memory::rest`] are complete.
+    /// Shows the others that the next `length` bytes of [`Memory::next`] are complete.
     pub(super) fn complete(&mut self, length: usize) {
         let completed = self.completed_by(self.own) + length;
         // Slots are shorter than 4 GiB.
@@ -350,9 +322,9 @@ impl Memory {
     }
 
     /// What all ranks have completed of the next round.
-    pub(super) fn completed(&self) -> Completed<'_> {
+    pub(super) fn completed(&self) -> Slots<'_> {
         let length = (0..self.ranks).map(|rank| self.completed_by(rank)).min().unwrap_or(0);
-        Completed { memory: self, length }
+        Slots { memory: self, round: self.round.wrapping_add(1), length }
     }
 
     /// Publishes this rank's next slot to all others.
@@ -420,7 +392,7 @@ impl Memory {
             return Err(rank);
         }
         self.is_complete = true;
-        Ok(Slots { memory: self, round: self.round })
+        Ok(Slots { memory: self, round: self.round, length: self.slot })
     }
 }
 

@@ -7,6 +7,7 @@ use super::memory::Memory;
 use crate::call::{Call, Difference, Message};
 use crate::error::{CollectiveError, Result};
 use crate::tcp::Progress;
+use crate::transport::{Received, Sent};
 
 /// One direction of a call.
 struct Half<B> {
@@ -77,8 +78,8 @@ impl Shared {
     /// Begins to pass messages. Both may be with the same rank.
     pub(crate) fn post<'b>(
         &mut self,
-        send: Option<(Message, &'b [u8])>,
-        receive: Option<(Message, &'b mut [u8])>,
+        send: Sent<'b>,
+        receive: Received<'b>,
     ) -> Result<Passing<'b>> {
         let members = &self.tcp.members;
         let awaited = receive.as_ref().map(|&(message, _)| message);
@@ -88,7 +89,7 @@ impl Shared {
         if let Some(rank) = self.unread_by.take() {
             let (memory, is_read) = (&self.memory, || self.memory.is_read());
             let sleep = |longest| memory.sleep_until(longest, is_read);
-            self.wait(&[rank], is_read, sleep, || None)?;
+            self.wait(self.timeout(), &[rank], is_read, sleep, || None)?;
         }
         self.memory.post(self.calls, send, awaited).map_err(|rank| members.late(rank))?;
         self.published += send.map_or(0, |(_, bytes)| bytes.len() as u64);
@@ -147,7 +148,7 @@ impl Shared {
         members.begin(Call::RECEIVE)?;
         let has_come = || memory.has_message(from);
         let sleep = |longest| memory.sleep_until(longest, has_come);
-        self.wait_within(longest, &[from], has_come, sleep, || None)?;
+        self.wait(longest, &[from], has_come, sleep, || None)?;
         memory.call_of_message(from).ok_or_else(|| members.unreadable(from))
     }
 
@@ -182,7 +183,7 @@ impl Shared {
         };
         let fault = || self.difference(passing).map(|difference| self.differs(difference));
         let sleep = |longest| memory.sleep_until(longest, has_come);
-        self.wait(&passing.awaited(), has_come, sleep, fault)
+        self.wait(self.timeout(), &passing.awaited(), has_come, sleep, fault)
     }
 
     /// A rank that waits for this one, which waits for it to do something else.

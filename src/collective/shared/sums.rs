@@ -21,13 +21,11 @@ impl Shared {
         reduce: Reduce,
         numbers: &mut Numbers<'_>,
     ) -> Result<()> {
-        let (kind, Reduce { call, by }) = (numbers.kind(), reduce);
-        let is_due = call.concerns(self.memory.own());
+        let Reduce { call, by } = reduce;
         for mut chunk in numbers.blocks_or_none(self.memory.slot()) {
-            let values = chunk.bytes();
-            self.round(call, |slot, _| copy(slot, values))?;
-            if is_due {
-                self.add_up(kind, by, values)?;
+            self.round(call, |slot, _| copy(slot, chunk.bytes()))?;
+            if call.concerns(self.memory.own()) {
+                self.add_up(by, chunk)?;
             }
         }
         Ok(())
@@ -39,16 +37,10 @@ impl Shared {
         ranks == 2 || bytes * ranks <= DIRECT
     }
 
-    /// Reduces the numbers of all ranks that begin at `start` in their slots, into this rank's
-    /// `values`.
-    pub(super) fn add_up(
-        &mut self,
-        kind: ElementKind,
-        by: Reduction,
-        values: &mut [u8],
-    ) -> Result<()> {
+    /// Reduces the numbers of all ranks, which are in their slots, into those of this rank.
+    pub(super) fn add_up(&mut self, by: Reduction, numbers: Numbers<'_>) -> Result<()> {
         let (ranks, own) = (self.memory.ranks(), self.memory.own());
-        let slots = self.slots()?;
+        let (slots, kind, values) = (self.slots()?, numbers.kind(), numbers.into_bytes());
         match ranks {
             2 if kind.is_done_in_pairs(by) => {
                 kind.combine(by, values, &slots.of(1 - own)[..values.len()]);
@@ -74,7 +66,7 @@ impl Shared {
         for start in (0..values.len()).step_by(part) {
             let length = part.min(values.len() - start);
             let members = &self.tcp.members;
-            let rest = self.memory.rest().map_err(|rank| members.late(rank))?;
+            let (rest, _) = self.memory.next().map_err(|rank| members.late(rank))?;
             compute(start, &mut rest[..length]);
             self.memory.complete(length);
             if start + length == values.len() {
@@ -83,7 +75,7 @@ impl Shared {
             }
             let completed = self.memory.completed();
             // Another rank may make another call, which is noticed at the end.
-            let until = completed.length() / kind.size() * kind.size();
+            let until = completed.length / kind.size() * kind.size();
             if until > reduced {
                 let into = &mut values[reduced..until];
                 add_blocks(kind, by, ranks, |rank| completed.of(rank), reduced, into);

@@ -23,7 +23,7 @@ impl Shared {
             let (other, found) = memory.waiting_after(self.calls.wrapping_sub(1))?;
             Some(members.differs(other, found))
         };
-        self.wait(&[rank], has_published, sleep, fault)
+        self.wait(self.timeout(), &[rank], has_published, sleep, fault)
     }
 
     /// Whether all other ranks publish the current round within `longest`, for which this rank polls.
@@ -42,20 +42,14 @@ impl Shared {
         })
     }
 
+    /// How long a rank waits for another in a call.
+    pub(super) fn timeout(&self) -> Duration {
+        self.tcp.members.links().timeout
+    }
+
     /// Waits until what ranks must do `has_come`. `sleep` ends early when it comes; after each sleep,
     /// `fault` looks for a rank that makes another call.
     pub(super) fn wait(
-        &self,
-        ranks: &[usize],
-        has_come: impl Fn() -> bool,
-        sleep: impl Fn(Duration),
-        fault: impl Fn() -> Option<CollectiveError>,
-    ) -> Result<()> {
-        self.wait_within(self.tcp.members.timeout(), ranks, has_come, sleep, fault)
-    }
-
-    /// Like [`Shared::wait`], with another timeout than that of the group.
-    pub(super) fn wait_within(
         &self,
         timeout: Duration,
         ranks: &[usize],

@@ -6,9 +6,8 @@ use std::time::{Duration, Instant};
 use super::peer::{Fault, Transfer};
 use super::transfer::{Beside, Exchange, Links};
 use crate::call::{Call, Difference, Message};
-use crate::cancel::Cancel;
 use crate::error::{CollectiveError, Result};
-use crate::transport::Connection;
+use crate::transport::{Connection, Received, Sent};
 
 /// The ranks of a group, by place. A member's index among the links is its rank in the world.
 #[derive(Debug)]
@@ -59,18 +58,8 @@ impl Members {
     }
 
     /// The links, which a panic in another thread leaves as usable as an error does.
-    fn links(&self) -> MutexGuard<'_, Links> {
+    pub(crate) fn links(&self) -> MutexGuard<'_, Links> {
         self.links.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Sets how long all groups that share the links wait for a rank.
-    pub(crate) fn set_timeout(&self, timeout: Duration) {
-        self.links().timeout = timeout;
-    }
-
-    /// What cancels the calls of all groups that share the links.
-    pub(super) fn cancel(&self) -> Arc<Cancel> {
-        Arc::clone(&self.links().cancel)
     }
 
     pub(super) fn size(&self) -> usize {
@@ -105,8 +94,8 @@ impl Members {
     /// messages may pass by other means.
     pub(crate) fn pass(
         &mut self,
-        send: Option<(Message, &[u8])>,
-        receive: Option<(Message, &mut [u8])>,
+        send: Sent<'_>,
+        receive: Received<'_>,
         beside: Option<&mut Beside<'_>>,
     ) -> Result<()> {
         let mut links = self.links();
@@ -114,16 +103,13 @@ impl Members {
         by_rank.resize_with(links.size(), Exchange::default);
         let mut call = Call::BARRIER;
         // The rank that receives answers with an empty frame.
-        if let Some((Message { other, said, heard }, bytes)) = send {
+        let halves = [
+            send.map(|(message, bytes)| (message, Exchange::both(bytes, &mut []))),
+            receive.map(|(message, bytes)| (message, Exchange::both(&[], bytes))),
+        ];
+        for (Message { other, said, heard }, exchange) in halves.into_iter().flatten() {
             let pair = [said, heard].map(|call| call.in_job(&self.numbers));
-            by_rank[self.members[other as usize]] =
-                Exchange { send: Some(bytes), receive: Some(&mut []), pair: Some(pair) };
-            call = pair[0];
-        }
-        if let Some((Message { other, said, heard }, bytes)) = receive {
-            let pair = [said, heard].map(|call| call.in_job(&self.numbers));
-            by_rank[self.members[other as usize]] =
-                Exchange { send: Some(&[]), receive: Some(bytes), pair: Some(pair) };
+            by_rank[self.members[other as usize]] = Exchange { pair: Some(pair), ..exchange };
             call = pair[0];
         }
         let transfer = Transfer { number: self.of_messages, call };
@@ -155,7 +141,7 @@ impl Members {
     }
 
     /// Gives up because the member at `place` brought what this rank cannot take.
-    pub(super) fn refuse(&self, place: usize, reason: String) -> CollectiveError {
+    pub(crate) fn refuse(&self, place: usize, reason: String) -> CollectiveError {
         self.give_up_on(place, Fault::Lost(reason))
     }
 
@@ -164,24 +150,8 @@ impl Members {
         self.give_up_on(place, Fault::unreadable())
     }
 
-    /// Gives up because this rank aborts the job.
-    pub(super) fn abort(&self, code: u8, reason: &str) {
-        self.links().abort(code, reason);
-    }
-
     fn give_up_on(&self, place: usize, fault: Fault) -> CollectiveError {
         self.links().give_up_on(self.members[place], fault)
-    }
-
-    /// How many bytes this rank has written to all others, in all groups, including frame heads.
-    pub(super) fn written(&self) -> u64 {
-        self.links().written()
-    }
-
-    /// Exits without a goodbye, as a killed process does.
-    #[cfg(test)]
-    pub(crate) fn fail_silently(&self) {
-        self.links().fail_silently();
     }
 }
 
@@ -192,11 +162,6 @@ impl Members {
     /// last call.
     pub(crate) fn begin(&self, call: Call) -> Result<()> {
         self.links().begin(call.in_job(&self.numbers))
-    }
-
-    /// Fails if an earlier call failed, if calls are canceled, or if a rank has given up since.
-    pub(crate) fn check_last(&self) -> Result<()> {
-        self.links().check_last()
     }
 
     /// Checks for lost ranks, while this rank has been waiting since `since` for the members at
@@ -220,9 +185,5 @@ impl Members {
     pub(crate) fn differs(&self, place: usize, found: Option<Call>) -> CollectiveError {
         let found = found.map(|found| found.in_job(&self.numbers));
         self.give_up_on(place, found.map_or_else(Fault::unreadable, Fault::Differs))
-    }
-
-    pub(crate) fn timeout(&self) -> Duration {
-        self.links().timeout
     }
 }

@@ -39,25 +39,14 @@ pub(crate) struct MeetingPoint {
     pub(crate) shares_memory: bool,
 }
 
-/// The connections to all other ranks.
-pub(super) struct Mesh {
-    /// By rank; `None` for this rank.
-    pub(super) peers: Vec<Option<Peer>>,
-    /// How many connections were not from ranks of this job. On rank 0, this includes those at the
-    /// master's port.
-    pub(super) rejected: u64,
-}
-
-/// Connects to all other ranks.
+/// Connects to all other ranks. Returns the connections by rank, `None` for this rank, and how many
+/// others were not from ranks of this job. On rank 0, this includes those at the master's port.
 pub(super) fn connect(
     rank: Rank,
     place: &MeetingPoint,
     timeouts: Timeouts,
-) -> Result<Mesh, CollectiveError> {
+) -> Result<(Vec<Option<Peer>>, u64), CollectiveError> {
     let timeout = timeouts.connecting;
-    if rank.size() == 1 {
-        return Ok(Mesh { peers: vec![None], rejected: 0 });
-    }
     let listener = on_free_port(&place.host).map_err(CollectiveError::Socket)?;
     let address = listener.local_addr().map_err(CollectiveError::Socket)?;
     let blob = Contact::blob(address, [place.is_secret, place.shares_memory]);
@@ -71,10 +60,8 @@ pub(super) fn connect(
         let peer = |joined| new_peer(joined, contact.host, is_sealed, timeouts.calls);
         joined.map(peer).transpose()
     });
-    Ok(Mesh {
-        peers: peers.collect::<io::Result<_>>().map_err(CollectiveError::Socket)?,
-        rejected: rejected + meeting.rejected(),
-    })
+    let peers = peers.collect::<io::Result<_>>().map_err(CollectiveError::Socket)?;
+    Ok((peers, rejected + meeting.rejected()))
 }
 
 /// Compares the backends of the ranks, which would go on with different calls.

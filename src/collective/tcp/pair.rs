@@ -137,7 +137,13 @@ impl Pair<'_> {
         let rank =
             Rank::new(own, 2).map_err(|error| CollectiveError::Socket(io::Error::other(error)))?;
         let (stream, directions) = match &self.meeting {
-            Meeting::At(listener) => self.accepted(listener, rank, deadline, stop)?,
+            Meeting::At(listener) => {
+                let (mut places, late) = ([None, None], |_| self.late());
+                let (key, stop) = (self.key, &stop.is_set);
+                handshake::accept(listener, rank, key, &mut places, deadline, stop, late)?;
+                let [_, joined] = places;
+                joined.ok_or_else(|| self.late())?
+            }
             Meeting::To(address) => self.joined(*address, rank, deadline, stop)?,
         };
         stop.watch(&stream).map_err(CollectiveError::Socket)?;
@@ -147,21 +153,6 @@ impl Pair<'_> {
         peers[1 - own as usize] = Some(peer);
         let links = Links::new(own, peers, self.timeout).map_err(CollectiveError::Socket)?;
         Ok(Tcp::of(rank, Members::world(links.named(self.names.to_vec()))))
-    }
-
-    fn accepted(
-        &self,
-        listener: &TcpListener,
-        rank: Rank,
-        deadline: Instant,
-        stop: &Stop,
-    ) -> Result<Joined, CollectiveError> {
-        let mut places = [None, None];
-        let (key, stop) = (self.key, &stop.is_set);
-        let late = |_| self.late();
-        handshake::accept(listener, rank, key, &mut places, deadline, stop, late)?;
-        let [_, joined] = places;
-        joined.ok_or_else(|| self.late())
     }
 
     fn joined(

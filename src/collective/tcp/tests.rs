@@ -125,7 +125,7 @@ fn a_lost_rank_is_named_by_all_others() {
             let first = tcp.all_reduce_sum(&mut values).err();
             if tcp.rank().index() == 2 {
                 // As when a process is killed: no goodbye.
-                tcp.members.fail_silently();
+                tcp.members.links().fail_silently();
                 return None;
             }
             let begun = Instant::now();
@@ -157,7 +157,7 @@ fn a_call_ends_well_though_a_rank_that_has_done_its_part_is_lost_meanwhile() {
             match tcp.rank().index() {
                 2 => {
                     send_alone(&mut tcp);
-                    tcp.members.fail_silently();
+                    tcp.members.links().fail_silently();
                     return None;
                 }
                 0 => thread::sleep(Duration::from_millis(100)),
@@ -196,7 +196,7 @@ fn a_lost_rank_that_has_done_its_part_is_named_soon_if_another_never_comes() {
         }
         _ => {
             send_alone(&mut tcp);
-            tcp.members.fail_silently();
+            tcp.members.links().fail_silently();
             None
         }
     });
@@ -259,7 +259,7 @@ fn a_rank_that_announces_more_bytes_than_exist_ends_the_group() {
         if tcp.rank().index() == 0 {
             let length = (u64::MAX / 2).to_le_bytes();
             let exchange = vec![Exchange::default(), Exchange::both(&length, &mut [])];
-            tcp.members.transfer(Call::broadcast(0), exchange).unwrap();
+            tcp.members.transfer(Call::BROADCAST, exchange).unwrap();
             return tcp.meet(Call::BARRIER).unwrap_err().to_string();
         }
         let mut group = Group::new(Box::new(tcp));
@@ -318,7 +318,7 @@ fn a_rank_that_is_lost_in_a_group_is_named_by_its_rank_in_the_world() {
         let mut group = world.split(own % 2, own).unwrap();
         all_are_split.wait();
         if own == 3 {
-            world.members.fail_silently();
+            world.members.links().fail_silently();
             return None;
         }
         let heard = if own == 1 { group.meet(Call::BARRIER) } else { world.meet(Call::BARRIER) };

@@ -48,7 +48,7 @@ impl<'b> Exchange<'b> {
 
 /// The connections to all peers.
 #[derive(Debug)]
-pub(super) struct Links {
+pub(crate) struct Links {
     /// This rank's number in the world.
     own: u32,
     /// By their numbers in the world; `None` for this rank.
@@ -57,7 +57,7 @@ pub(super) struct Links {
     names: Vec<u32>,
     poll: Poll,
     events: Events,
-    pub(super) timeout: Duration,
+    pub(crate) timeout: Duration,
     spin: Duration,
     /// The current or last transfer.
     current: Transfer,
@@ -66,7 +66,7 @@ pub(super) struct Links {
     /// The number of messages between two ranks that come from a rank that has not made the current
     /// call.
     pub(super) watched: Option<u32>,
-    pub(super) cancel: Arc<Cancel>,
+    pub(crate) cancel: Arc<Cancel>,
     /// A peer that was lost or gave up after its part in the current call, and when. The next call
     /// fails.
     noted: Option<(Culprit, Instant)>,
@@ -221,7 +221,7 @@ impl Links {
 
     /// Fails as [`Links::check_earlier`], or if a peer has given up since this rank's last call. A
     /// peer that has exited without a goodbye has not: its last call may be this rank's, too.
-    pub(super) fn check_last(&mut self) -> Result<()> {
+    pub(crate) fn check_last(&mut self) -> Result<()> {
         self.check_earlier()?;
         let suspecting = self.sleep(Duration::ZERO, true, &|| false);
         match suspecting.or_else(|| self.noted.take().map(|(culprit, _)| culprit)) {
@@ -254,14 +254,14 @@ impl Links {
         self.give_up(&[], Culprit(peer, fault))
     }
 
-    /// How many bytes were written to all peers, including heads.
-    pub(super) fn written(&self) -> u64 {
+    /// How many bytes were written to all peers, in all groups, including heads.
+    pub(crate) fn written(&self) -> u64 {
         self.peers.iter().flatten().map(|peer| peer.written).sum()
     }
 
     /// Closes all connections without a goodbye, as when a process is killed.
     #[cfg(test)]
-    pub(super) fn fail_silently(&mut self) {
+    pub(crate) fn fail_silently(&mut self) {
         self.peers.clear();
     }
 

@@ -179,7 +179,7 @@ fn a_rank_that_exits_without_a_goodbye_after_its_last_call_does_not_fail_the_oth
             group.barrier().unwrap();
             if group.rank().index() == 1 {
                 let transport = group.into_transport();
-                transport.tcp().unwrap().members.fail_silently();
+                transport.tcp().unwrap().members.links().fail_silently();
                 left.store(1, Ordering::Relaxed);
                 return Ok(());
             }

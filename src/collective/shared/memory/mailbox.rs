@@ -15,6 +15,7 @@ use rustix::thread::futex;
 
 use super::{Described, Memory, processor};
 use crate::call::{Call, Message};
+use crate::transport::Sent;
 
 /// The length of the longest short message.
 const SHORT: usize = 64;
@@ -121,7 +122,7 @@ impl Memory {
     pub(in super::super) fn post(
         &mut self,
         calls: u32,
-        send: Option<(Message, &[u8])>,
+        send: Sent<'_>,
         receive: Option<Message>,
     ) -> Result<(), usize> {
         // The next slot is free.

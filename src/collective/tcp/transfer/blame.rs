@@ -155,7 +155,7 @@ impl Links {
     }
 
     /// Gives up because this rank aborts the job, and reports itself to all peers.
-    pub(in super::super) fn abort(&mut self, code: u8, reason: &str) {
+    pub(crate) fn abort(&mut self, code: u8, reason: &str) {
         self.leave(&[], aborted("it", code, reason));
     }
 

@@ -73,29 +73,24 @@ impl Links {
         longest: Duration,
     ) -> Result<Call> {
         self.check()?;
-        self.peers.iter_mut().flatten().for_each(|peer| peer.begin());
+        self.peers.iter_mut().flatten().for_each(Peer::begin);
         let begun = Instant::now();
         loop {
-            match self.peers[index].as_mut().map(|peer| peer.arrived(number)) {
-                Some(Ok(Some(call))) => return Ok(call),
-                Some(Ok(None)) | None => {}
-                Some(Err(fault)) => return Err(self.give_up(&[], Culprit(index, fault))),
-            }
-            if self.cancel.is_set() {
-                return Err(self.give_up_canceled(&[]));
+            if let Some(call) = self.arrived(index, number)? {
+                return Ok(call);
             }
             let waited = begun.elapsed();
             if waited < self.spin {
                 std::hint::spin_loop();
                 continue;
             }
+            if self.cancel.ends_wait() {
+                return Err(self.give_up_canceled(&[]));
+            }
             if waited >= longest {
                 return Err(self.attribute_timeout(index, None));
             }
             self.awaited = Some((index, begun));
-            if self.cancel.ends_wait() {
-                return Err(self.give_up_canceled(&[]));
-            }
             let rest = longest - waited;
             let nap = rest.min(self.cancel.patience().unwrap_or(rest));
             if let Some(culprit) = self.sleep(nap, false, &|| true) {
@@ -107,12 +102,14 @@ impl Links {
     /// Whether the head of a peer's next message, which has this number, has arrived.
     pub(in super::super) fn has_message(&mut self, index: usize, number: u32) -> Result<bool> {
         self.check()?;
-        self.peers.iter_mut().flatten().for_each(|peer| peer.begin());
-        match self.peers[index].as_mut().map(|peer| peer.arrived(number)) {
-            Some(Ok(call)) => Ok(call.is_some()),
-            Some(Err(fault)) => Err(self.give_up(&[], Culprit(index, fault))),
-            None => Ok(false),
-        }
+        self.peers.iter_mut().flatten().for_each(Peer::begin);
+        Ok(self.arrived(index, number)?.is_some())
+    }
+
+    /// The call of a peer's next message, which has this number, once its head has arrived.
+    fn arrived(&mut self, index: usize, number: u32) -> Result<Option<Call>> {
+        let Some(peer) = &mut self.peers[index] else { return Ok(None) };
+        peer.arrived(number).map_err(|fault| self.give_up(&[], Culprit(index, fault)))
     }
 
     /// The connection to a peer.
