@@ -47,7 +47,7 @@ pub fn examine(info: &ClusterInfo, environment: &Environment, machine: &Machine)
         stale_open_mpi(machine.gone_session.clone()),
         between_hosts(stale_slurm(info, machine.ended_task)),
         between_hosts(proxy(info, environment)),
-        devices::few(info, environment, machine.topology.devices()),
+        devices::few(info, environment, &machine.topology.devices),
         cores::binding(info, environment, machine.cores),
         cores::device_far(info, environment, machine),
         mpi_library::differs(info, environment, machine),

@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use crate::core_share::{CoreShare, Rule, TooFew, divide};
+use crate::core_share::{CoreShare, TooFew, divide};
 use crate::topology::{Core, Cpus, Device, Topology};
 use crate::{affinity, cores};
 use mpienv_core::seam::{counted, ranges};
@@ -172,7 +172,7 @@ impl<'a> Node<'a> {
             return Ok((self.divide(all.len(), &homes?)?, rank as usize));
         }
         let home = self.home(own)?;
-        let devices = self.topology.devices().all().iter();
+        let devices = self.topology.devices.all.iter();
         let here: Vec<&Device> = devices.filter(|device| device.node == Some(home)).collect();
         let index = here.iter().position(|device| device.address == own.address).unwrap_or(0);
         let homes = vec![home; here.len().max(1)];
@@ -186,10 +186,10 @@ impl<'a> Node<'a> {
     }
 
     fn shown(&self, local_rank: u32) -> Result<Vec<&Device>, Error> {
-        let devices = self.topology.devices();
-        if devices.all().is_empty() {
+        let devices = &self.topology.devices;
+        if devices.all.is_empty() {
             let nodes = self.topology.nodes();
-            let (cores, noun) = (self.topology.cores().len(), counted(nodes.len(), "NUMA node"));
+            let (cores, noun) = (self.topology.cores.len(), counted(nodes.len(), "NUMA node"));
             let reason = format!(
                 "this host has no GPU of NVIDIA or AMD on its PCI bus: {} and {noun}",
                 counted(cores, "core")
@@ -221,11 +221,6 @@ impl<'a> Node<'a> {
 
     fn divide(&self, ranks: usize, homes: &[u32]) -> Result<Division, Error> {
         let cores: Vec<Core> = self.topology.cores_of(&self.allowed);
-        let rule = match self.bind {
-            Bind::Numa => Rule::Numa,
-            Bind::Device => Rule::Near(homes),
-            Bind::Core | Bind::None => Rule::Core,
-        };
         let too_few = |TooFew { node, cores, ranks }| {
             let reason = format!(
                 "{} with a device on NUMA node {node}, of which this process may use {} (allowed \
@@ -236,8 +231,8 @@ impl<'a> Node<'a> {
             );
             self.bind.error(reason, WITHOUT_DEVICE)
         };
-        let shares = divide(&cores, ranks, rule).map_err(too_few)?;
-        if shares.iter().any(CoreShare::is_empty) {
+        let shares = divide(&cores, ranks, self.bind, homes).map_err(too_few)?;
+        if shares.iter().any(|share| share.cores == 0) {
             return Err(self.bind.error("this process may use no core".to_owned(), UNBOUND));
         }
         let note = shares

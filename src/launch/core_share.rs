@@ -5,18 +5,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::bind::Bind;
 use crate::topology::{Core, Cpus};
-
-/// How cores are divided.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rule<'a> {
-    /// Each rank gets its own cores, on one NUMA node if they fit.
-    Core,
-    /// Each rank gets all cores of a NUMA node.
-    Numa,
-    /// Each rank gets its own cores, on the NUMA node at its place in this list.
-    Near(&'a [u32]),
-}
 
 /// The cores of a rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,25 +15,14 @@ pub struct CoreShare {
     pub cpus: Cpus,
     /// Whether these cores are among some that are divided among more ranks than there are cores.
     pub is_crowded: bool,
-    cores: usize,
+    /// How many cores there are, whatever the number of their hardware threads.
+    pub cores: usize,
 }
 
 impl CoreShare {
     fn of(cores: &[Core]) -> CoreShare {
         let cpus = cores.iter().flat_map(|core| core.cpus.iter()).collect();
         CoreShare { cpus, is_crowded: false, cores: cores.len() }
-    }
-
-    /// Returns how many cores there are, whatever the number of their hardware threads.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.cores
-    }
-
-    /// Returns whether there is no core.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.cores == 0
     }
 }
 
@@ -61,14 +40,20 @@ pub struct TooFew {
 /// Returns the share of each of the node's ranks, in the order of their local ranks.
 ///
 /// `cores`: those that may be used, in the order of [`Topology`](crate::topology::Topology).
+/// `homes`: the NUMA node of each rank's device, for [`Bind::Device`].
 ///
 /// # Errors
 /// Returns an error if ranks with devices on one NUMA node would share cores while others are idle.
-pub fn divide(cores: &[Core], ranks: usize, rule: Rule<'_>) -> Result<Vec<CoreShare>, TooFew> {
-    match rule {
-        Rule::Core => Ok(by_core(cores, ranks)),
-        Rule::Numa => Ok(by_node(cores, ranks)),
-        Rule::Near(nodes) => near(cores, nodes),
+pub fn divide(
+    cores: &[Core],
+    ranks: usize,
+    bind: Bind,
+    homes: &[u32],
+) -> Result<Vec<CoreShare>, TooFew> {
+    match bind {
+        Bind::Core | Bind::None => Ok(by_core(cores, ranks)),
+        Bind::Numa => Ok(by_node(cores, ranks)),
+        Bind::Device => near(cores, homes),
     }
 }
 

@@ -11,9 +11,8 @@ mod nodes;
 mod silence;
 mod workers;
 
-use std::num::NonZeroU32;
 use std::process::Command;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::error::LaunchError;
@@ -24,6 +23,7 @@ use crate::running::{Exit, Running};
 use crate::stop::{Late, Request};
 use crate::supervisor::Signals;
 use crate::target_file::HeldFile;
+use crate::wire::Time;
 use crate::{Launch, tell};
 use mpienv_core::seam::Attempt;
 use mpienv_core::{ClusterInfo, host_name};
@@ -35,8 +35,9 @@ pub use self::nodes::{SAME_OPTIONS, nodes_differ, tell_if_on_one_host};
 pub(super) use self::message::{Event, FinalFailure, Urgency};
 
 use self::coordinator::Coordinator;
+use self::link::Route;
 use self::message::{Introduction, Order, Verdict};
-use self::nodes::{Met, meet};
+use self::nodes::meet;
 
 /// The command of a worker, or why it has none.
 pub(super) type CommandOf<'a> = dyn FnMut(&ClusterInfo) -> Result<Command, String> + 'a;
@@ -84,7 +85,7 @@ impl<'a> Job<'a> {
         let (link, base) = launch.link()?;
         // Not earlier: while the nodes wait for each other, a signal ends this process.
         let signals = Arc::new(Signals::new().map_err(LaunchError::Signals)?);
-        link.mailbox.wake(signals.waker().map_err(LaunchError::Signals)?);
+        link.mailbox.wake(signals.waker());
         Ok(Job {
             launch,
             command,
@@ -131,7 +132,8 @@ impl<'a> Job<'a> {
             return;
         }
         (self.error, self.done) = (None, None);
-        let folder = self.launch.max_restarts.map(|_| format!("attempt_{}", attempt.number()));
+        let restarts = self.launch.max_restarts > 0;
+        let folder = restarts.then(|| format!("attempt_{}", attempt.number()));
         self.logs = self.launch.output.folder(folder);
         if self.first_logs.is_none() {
             self.first_logs.clone_from(&self.logs);
@@ -148,13 +150,8 @@ impl<'a> Job<'a> {
             self.link.send(Event::Stopped { endings: Vec::new(), has_signal: true });
             return;
         }
-        let outcome = match self.start(&mut running, attempt) {
-            Ok(()) => running.wait(),
-            Err(error) => {
-                running.kill();
-                Err(error)
-            }
-        };
+        let started = self.start(&mut running, attempt).inspect_err(|_| running.kill());
+        let outcome = started.and_then(|()| running.wait());
         let has_signal = self.signals.has_asked();
         match outcome {
             Ok(Exit::Done) => {
@@ -175,7 +172,7 @@ impl<'a> Job<'a> {
     /// Reports a failure on this node, of whose workers none is left.
     fn fail(&mut self, running: Option<&mut Running>, error: LaunchError) {
         let (cause, mut no_restart) = describe(&error);
-        let (mut after, mut endings) = Default::default();
+        let (mut after, mut endings) = (Time(Duration::ZERO), Vec::new());
         if let Some(running) = running {
             if running.has_fault() {
                 no_restart = no_restart.or(Some(NoRestart::Output));
@@ -183,7 +180,7 @@ impl<'a> Job<'a> {
             if self.signals.has_asked() {
                 no_restart = Some(NoRestart::Signal);
             }
-            (after, endings) = (running.ran_for(), running.endings());
+            (after, endings) = (Time(running.ran_for()), running.endings());
         }
         let failure = Failure { node: self.link.node, host: own_host(), after, no_restart, cause };
         self.link.send(Event::Failing { urgency: Urgency::Failure });
@@ -226,13 +223,13 @@ impl<'a> Job<'a> {
             Order::Start { again, pause, failure } => {
                 if self.link.reports_for_all() {
                     let next = Attempt { base: self.base, again }.number();
-                    let (last, pause) = (next.saturating_sub(1), pause.as_secs_f64());
+                    let (last, pause) = (next.saturating_sub(1), pause.0.as_secs_f64());
                     let failed = failure.summary();
                     tell(&format!(
                         "attempt {last} failed: {failed}; attempt {next} starts in {pause} s"
                     ));
                 }
-                State::Pause { again, until: Instant::now() + pause }
+                State::Pause { again, until: Instant::now() + pause.0 }
             }
             // No worker is left to be stopped or looked at.
             Order::Stop { .. } | Order::Inspect { .. } => State::Idle,
@@ -281,28 +278,23 @@ impl Launch {
     /// Returns the link to the other nodes, and how often the platform had restarted the job.
     fn link(&self) -> Result<(Link, u32), LaunchError> {
         let (base, options) = (self.base(), self.node_options());
-        let number = self.node.as_ref().map_or(0, |info| info.rank().index());
-        let node = self.node.as_ref().filter(|_| options.is_joint());
-        match node.filter(|info| info.world_size() > 1) {
-            None => {
-                let coordinator = Coordinator::new(1, options.max_restarts, options.stall_timeout);
-                Ok((Link::alone(number, coordinator), base))
-            }
-            Some(info) => {
-                let own = Introduction { base, options, host: own_host() };
-                let Met { nodes, mailbox, base } = meet(info, &own)?;
-                Ok((Link::several(number, nodes, mailbox), base))
-            }
+        let others = self.node.as_ref().filter(|info| options.is_joint() && info.world_size() > 1);
+        if let Some(info) = others {
+            return meet(info, &Introduction { base, options, host: own_host() });
         }
+        let node = self.node.as_ref().map_or(0, |info| info.rank().index());
+        let coordinator = Coordinator::new(1, options.max_restarts, options.stall_timeout);
+        let route = Route::Alone(Box::new(Mutex::new(coordinator)));
+        Ok((Link { node, mailbox: Arc::default(), route }, base))
     }
 
     /// Returns what must be the same on every node.
     pub(super) fn node_options(&self) -> NodeOptions {
         NodeOptions {
             workers: u32::try_from(self.workers.len()).unwrap_or(u32::MAX),
-            max_restarts: self.max_restarts.map_or(0, NonZeroU32::get),
-            node_timeout: self.node_timeout,
-            stall_timeout: self.stall_timeout,
+            max_restarts: self.max_restarts,
+            node_timeout: Time(self.node_timeout),
+            stall_timeout: self.stall_timeout.map(Time),
         }
     }
 }

@@ -53,7 +53,6 @@ pub use start_error::StartError;
 pub use supervisor::serve_as_watchdog;
 
 use std::io::{self, Write};
-use std::num::NonZeroU32;
 use std::process::Command;
 use std::time::Duration;
 
@@ -121,8 +120,8 @@ pub struct Launch {
     is_whole_process: bool,
     output: Output,
     variables: Variables,
-    /// How often the workers may be started again, if at all.
-    max_restarts: Option<NonZeroU32>,
+    /// How often the workers may be started again.
+    max_restarts: u32,
     /// How long the job may be silent, if that is limited.
     stall_timeout: Option<Duration>,
     /// How long a node may be silent.
@@ -202,7 +201,7 @@ impl Launch {
             is_whole_process: false,
             output: Output::default(),
             variables: Variables::Planned(Box::default()),
-            max_restarts: None,
+            max_restarts: 0,
             stall_timeout: None,
             node_timeout: NODE_TIMEOUT,
             node: None,
@@ -280,7 +279,7 @@ impl Launch {
 
     /// Changes the workers' places to those of an attempt.
     fn enter(&mut self, attempt: Attempt) {
-        if self.max_restarts.is_some() {
+        if self.max_restarts > 0 {
             self.workers.iter_mut().for_each(|worker| worker.enter(attempt));
         }
     }

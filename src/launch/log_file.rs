@@ -9,9 +9,7 @@
 //! files of its own workers: the nodes of a job may share a folder. The system removes the locks
 //! however the launch ends.
 
-use std::collections::hash_map::RandomState;
 use std::fs::{self, File, TryLockError};
-use std::hash::{BuildHasher, Hasher};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -24,6 +22,7 @@ use rustix::io::Errno;
 use rustix::process::geteuid;
 
 use crate::error::LaunchError;
+use crate::process::random;
 
 /// What is written to find out whether a disk has room. Less than a page may fit even if nothing
 /// else does.
@@ -62,16 +61,10 @@ impl Folder {
         // leaves behind does not keep it.
         let file = self.open()?.regular(name, OFlags::WRONLY | OFlags::CREATE);
         let file = file.map_err(failed(self.path().join(name)))?;
-        match file.try_lock() {
-            Err(TryLockError::WouldBlock) => {
-                let reason = "another launch writes there";
-                return Err(failed(self.path())(io::Error::new(
-                    io::ErrorKind::ResourceBusy,
-                    reason,
-                )));
-            }
-            // Some file systems have no locks.
-            Ok(()) | Err(TryLockError::Error(_)) => {}
+        // Other errors count for nothing: some file systems have no locks.
+        if let Err(TryLockError::WouldBlock) = file.try_lock() {
+            let busy = io::Error::new(io::ErrorKind::ResourceBusy, "another launch writes there");
+            return Err(failed(self.path())(busy));
         }
         self.locks.lock().unwrap_or_else(PoisonError::into_inner).push(file);
         Ok(())
@@ -96,7 +89,7 @@ impl Folder {
     pub(super) fn try_room(&self) -> Result<(), LaunchError> {
         let folder = self.open()?;
         // Other nodes share the folder, and containers have the same process numbers.
-        let name = format!(".mpienv-{:016x}", RandomState::new().build_hasher().finish());
+        let name = format!(".mpienv-{:016x}", random());
         let file = folder.regular(&name, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL);
         let written = file.and_then(|mut file| {
             file.write_all(&PROBE)?;

@@ -1,6 +1,5 @@
 //! What a program may set of a launch: each setter of [`Launch`].
 
-use std::num::NonZeroU32;
 use std::time::Duration;
 
 use crate::bind::Bind;
@@ -148,7 +147,7 @@ impl Launch {
     /// # Ok::<(), mpienv::LaunchError>(())
     /// ```
     pub fn max_restarts(self, max_restarts: u32) -> Launch {
-        Launch { max_restarts: NonZeroU32::new(max_restarts), ..self }
+        Launch { max_restarts, ..self }
     }
 
     /// Ends a job that hangs: one none of whose ranks has been active for this time.

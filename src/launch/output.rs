@@ -16,7 +16,7 @@ use crate::error::LaunchError;
 use crate::log_file::Folder;
 use crate::report::LaunchReport;
 use crate::running::Role;
-use crate::stall::Trace;
+use crate::stall::{Trace, state_of_file};
 use crate::supervisor::Waker;
 
 use copier::Copier;
@@ -182,12 +182,10 @@ impl Captured {
             Captured::Nothing => (Trace::default(), false),
             Captured::Lines(streams) => {
                 let is_blocked = !streams.iter().all(|stream| stream.is_quiet());
-                let [stdout, stderr] = streams;
-                (Trace::of_bytes([stdout.bytes(), stderr.bytes()]), is_blocked)
+                (streams.each_ref().map(|stream| (stream.bytes(), Duration::ZERO)), is_blocked)
             }
             Captured::File(folder) => {
-                let [stdout, stderr] = [STDOUT, STDERR].map(|name| folder.path().join(name));
-                (Trace::of_files([&stdout, &stderr]), false)
+                ([STDOUT, STDERR].map(|name| state_of_file(&folder.path().join(name))), false)
             }
         }
     }
@@ -243,13 +241,13 @@ impl Captured {
 #[derive(Clone, Debug)]
 pub(crate) struct Faults {
     first: Arc<Mutex<Option<LaunchError>>>,
-    waker: Arc<Waker>,
+    waker: Waker,
 }
 
 impl Faults {
     /// Starts without a fault. Each fault wakes the launch.
     pub(crate) fn new(waker: Waker) -> Faults {
-        Faults { first: Arc::default(), waker: Arc::new(waker) }
+        Faults { first: Arc::default(), waker }
     }
 
     /// Adds a fault. Breaks off if the reader has exited, as `head` does: the worker then notices

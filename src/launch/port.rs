@@ -18,16 +18,15 @@ const LOOPBACK: [IpAddr; 2] = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6A
 /// Each process and attempt starts its search elsewhere, so that jobs started at once do not choose
 /// the same port.
 pub(super) fn free_port(range: PortRange, attempt: u32) -> Result<Port, LaunchError> {
-    let mut ports = ports_from(range, u64::from(std::process::id()) * 7 + u64::from(attempt));
     let mut why = io::Error::from(io::ErrorKind::AddrInUse);
-    let free = ports.find(|&port| match is_free(port) {
-        Ok(is_free) => is_free,
-        Err(error) => {
-            why = error;
-            false
+    for port in ports_from(range, u64::from(std::process::id()) * 7 + u64::from(attempt)) {
+        match is_free(port) {
+            Ok(true) => return Ok(port),
+            Ok(false) => {}
+            Err(error) => why = error,
         }
-    });
-    free.ok_or(LaunchError::NoPort(why))
+    }
+    Err(LaunchError::NoPort(why))
 }
 
 /// Returns whether nothing listens on a port, or why this process cannot listen there at all.

@@ -1,5 +1,7 @@
 //! This process: the program that it becomes, its own program, its parent and its threads.
 
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher, Hasher};
 use std::io;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -76,6 +78,11 @@ pub fn end_with_parent(parent: u32) -> io::Result<()> {
 pub fn stat_fields(stat: &str) -> Option<(&str, Vec<&str>)> {
     let (head, fields) = stat.rsplit_once(") ")?;
     Some((head.split_once(" (")?.1, fields.split_ascii_whitespace().collect()))
+}
+
+/// Returns a number that no other process and no other call is likely to get.
+pub(crate) fn random() -> u64 {
+    RandomState::new().build_hasher().finish()
 }
 
 /// The stack size of a thread, in bytes. Its calls are few and shallow.

@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::num::NonZeroU32;
 use std::process::ExitStatus;
 use std::time::Duration;
 
@@ -40,8 +39,8 @@ pub struct LaunchReport {
     pub(super) endings: Vec<String>,
     /// The failures of earlier attempts.
     pub(super) earlier: Vec<String>,
-    /// The maximum number of restarts, if there may be any.
-    pub(super) max_restarts: Option<NonZeroU32>,
+    /// The maximum number of restarts.
+    pub(super) max_restarts: u32,
     /// Why nothing restarted although restarts were left.
     pub(super) not_restarted: Option<String>,
     /// Whether another node prints the report.
@@ -69,7 +68,7 @@ impl LaunchReport {
             earlier.map(|(failure, number)| format!("attempt {number}: {}", failure.summary()));
         LaunchReport {
             stderr,
-            after: Some(seconds(failure.after)),
+            after: Some(seconds(failure.after.0)),
             is_stall: matches!(failure.cause, Cause::Stalled { .. }),
             endings: lines_of(endings),
             earlier: earlier.collect(),
@@ -110,8 +109,8 @@ impl fmt::Display for LaunchReport {
             lines.push(format!("  {failed} {after} after the attempt started; the {workers}:"));
             lines.extend(self.endings.iter().map(|line| format!("    {line}")));
         }
-        if let Some(max_restarts) = self.max_restarts {
-            let most = u64::from(max_restarts.get()) + 1;
+        if self.max_restarts > 0 {
+            let most = u64::from(self.max_restarts) + 1;
             lines.push(format!("  {} of {most} attempts used", self.attempts()));
             let left_out = self.earlier.len().saturating_sub(FIRST + LAST);
             let (first, rest) = self.earlier.split_at(self.earlier.len().min(FIRST));
@@ -234,7 +233,7 @@ mod tests {
 
     #[test]
     fn a_report_has_what_the_errors_own_line_has_not() {
-        let after = Duration::from_millis(3200);
+        let after = crate::wire::Time(Duration::from_millis(3200));
         let cause = Cause::Other { text: "no".to_owned() };
         let failure = Failure {
             node: 1,
@@ -247,7 +246,7 @@ mod tests {
         let (earlier, not_restarted) = (vec![failure.clone()], failure.no_restart);
         let failed = FinalFailure { failure, endings, earlier, not_restarted };
         let mut report = LaunchReport::of(&failed, 3, true);
-        report.max_restarts = NonZeroU32::new(3);
+        report.max_restarts = 3;
         report.stderr = ["a", "b", "c", "  d"].map(str::to_owned).into();
         let expected = [
             "  last lines of its stderr:",
@@ -274,7 +273,7 @@ mod tests {
         let earlier: Vec<_> =
             (0..40).map(|number| format!("attempt {number}: it failed")).collect();
         let lines = |earlier: &[String]| {
-            let (earlier, max_restarts) = (earlier.to_vec(), NonZeroU32::new(40));
+            let (earlier, max_restarts) = (earlier.to_vec(), 40);
             LaunchReport { earlier, max_restarts, ..LaunchReport::default() }.to_string()
         };
         let expected = [

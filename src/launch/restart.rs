@@ -20,8 +20,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::LaunchError;
 use crate::report::{LaunchReport, seconds, status_text};
-use crate::stop::{SIGKILL, is_request};
-use crate::wire;
+use crate::stop::{is_killed, is_request};
+use crate::wire::Time;
 use mpienv_core::seam::signal;
 
 /// The pause before the first restart. It doubles with each restart.
@@ -35,8 +35,7 @@ pub(super) struct Failure {
     pub node: u32,
     pub host: String,
     /// The time since the start of the attempt.
-    #[serde(with = "wire::milliseconds")]
-    pub after: Duration,
+    pub after: Time,
     /// Why there is no other attempt, whatever the settings say.
     pub no_restart: Option<NoRestart>,
     pub cause: Cause,
@@ -87,14 +86,13 @@ pub(super) enum Cause {
     /// A worker exited with an error, or a signal killed it. It was the first one.
     Worker {
         rank: u32,
-        #[serde(with = "wire::status")]
-        status: ExitStatus,
+        /// The exit status, as the system writes it.
+        status: i32,
         stderr: Option<Vec<String>>,
     },
     /// No rank was active for this time.
     Stalled {
-        #[serde(with = "wire::milliseconds")]
-        timeout: Duration,
+        timeout: Time,
         /// What the ranks were doing.
         summary: String,
     },
@@ -105,7 +103,7 @@ pub(super) enum Cause {
 impl Failure {
     /// Returns whether a worker was killed from outside the job.
     pub(super) fn is_from_outside(&self) -> bool {
-        matches!(self.cause, Cause::Worker { status, .. } if signal(status) == Some(SIGKILL))
+        matches!(self.cause, Cause::Worker { status, .. } if is_killed(ExitStatus::from_raw(status)))
     }
 
     /// Keeps only the part of the output that a summary shows.
@@ -118,16 +116,16 @@ impl Failure {
     /// Returns one line, with at most the last line of stderr:
     /// `rank 1 on node0: signal 9 (SIGKILL) after 3.2 s`.
     pub(super) fn summary(&self) -> String {
-        let after = seconds(self.after);
+        let after = seconds(self.after.0);
         match &self.cause {
             Cause::Worker { rank, status, stderr, .. } => {
-                let (host, status) = (&self.host, status_text(*status));
+                let (host, status) = (&self.host, status_text(ExitStatus::from_raw(*status)));
                 let last = stderr.as_ref().and_then(|lines| lines.last());
                 let last = last.map_or(String::new(), |line| format!(", stderr: {}", line.trim()));
                 format!("rank {rank} on {host}: {status} after {after}{last}")
             }
             Cause::Stalled { timeout, summary } => {
-                format!("stalled, silent for {}: {summary}", seconds(*timeout))
+                format!("stalled, silent for {}: {summary}", seconds(timeout.0))
             }
             Cause::Other { text } => format!("node {} ({}): {text}", self.node, self.host),
         }
@@ -139,15 +137,15 @@ pub(super) fn describe(error: &LaunchError) -> (Cause, Option<NoRestart>) {
     let other = |error: &dyn Display| Cause::Other { text: error.to_string() };
     match error {
         LaunchError::Failed { rank, status, stderr, report, .. } => {
-            let (rank, status) = (*rank, *status);
+            let (rank, code) = (*rank, status.code());
             let stderr = stderr.is_some().then(|| report.stderr.clone());
-            let code = status.code().filter(|code| meaning_of_code(*code).is_some());
-            (Cause::Worker { rank, status, stderr }, code.map(NoRestart::Code))
+            let code = code.filter(|code| meaning_of_code(*code).is_some());
+            let cause = Cause::Worker { rank, status: status.into_raw(), stderr };
+            (cause, code.map(NoRestart::Code))
         }
-        LaunchError::Stopped { rank: Some(rank), signal, .. } => (
-            Cause::Worker { rank: *rank, status: ExitStatus::from_raw(*signal), stderr: None },
-            Some(NoRestart::Signal),
-        ),
+        LaunchError::Stopped { rank: Some(rank), signal, .. } => {
+            (Cause::Worker { rank: *rank, status: *signal, stderr: None }, Some(NoRestart::Signal))
+        }
         LaunchError::Stopped { rank: None, .. } => (other(error), Some(NoRestart::Signal)),
         // The other nodes add this node's name to the text.
         LaunchError::OtherNode { reason, .. } => (other(reason), Some(NoRestart::Launch)),
@@ -162,9 +160,13 @@ impl From<Failure> for LaunchError {
         let (rank, status, stderr) = match cause {
             Cause::Other { text } => return LaunchError::OtherNode { node, host, reason: text },
             Cause::Stalled { timeout, summary } => {
-                return LaunchError::Stalled { timeout, summary, report: Box::default() };
+                return LaunchError::Stalled {
+                    timeout: timeout.0,
+                    summary,
+                    report: Box::default(),
+                };
             }
-            Cause::Worker { rank, status, stderr } => (rank, status, stderr),
+            Cause::Worker { rank, status, stderr } => (rank, ExitStatus::from_raw(status), stderr),
         };
         let request = signal(status).filter(|signal| is_request(*signal));
         if let Some(signal) = request.filter(|_| no_restart == Some(NoRestart::Signal)) {

@@ -17,6 +17,7 @@ use crate::stall::{Watch, heartbeat_file};
 use crate::start_error::StartError;
 use crate::stop::{Grace, Request};
 use crate::supervisor::{Signals, Supervisor};
+use crate::wire::Time;
 
 /// A worker, or the scheduler that some programs need besides rank 0's worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,7 +109,7 @@ impl Running {
         link: &Arc<Link>,
         again: u32,
     ) -> Result<Running, LaunchError> {
-        let faults = Faults::new(signals.waker().map_err(LaunchError::Signals)?);
+        let faults = Faults::new(signals.waker());
         // Before the first worker, because the limit of threads may be reached later.
         let streams = launch.output.open(logs.clone(), &faults)?;
         // One that came too late for the last attempt.
@@ -227,7 +228,7 @@ impl Running {
         let Some(round) = self.link.mailbox.take_inspection() else { return };
         let ranks = watch.examine(&|command| self.supervisor.prepare(command));
         self.link.send(match ranks {
-            Some(ranks) => Event::Inspected { round, after, ranks },
+            Some(ranks) => Event::Inspected { round, after: Time(after), ranks },
             None => Event::Active,
         });
     }

@@ -15,7 +15,7 @@ pub use crate::bind::{
     BOUND_BY, Division, Node, bind_to_share, numa_nodes, release_default_binding, topology,
     widen_default_binding,
 };
-pub use crate::core_share::{CoreShare, Rule, TooFew, divide};
+pub use crate::core_share::{CoreShare, TooFew, divide};
 pub use crate::cores::{Allowed, count as count_cores, of_children as cores_of_children};
 pub use crate::error::for_terminal;
 pub use crate::job::{NodeOptions, SAME_OPTIONS, nodes_differ, tell_if_on_one_host};

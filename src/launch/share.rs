@@ -5,7 +5,6 @@ use std::fmt;
 use crate::affinity;
 use crate::bind::widen_default_binding;
 use crate::cores::{self, Allowed};
-use crate::topology::Cpus;
 use mpienv_core::seam::{ThreadCount, counted};
 use mpienv_core::{ClusterInfo, Environment, Launcher};
 
@@ -59,41 +58,30 @@ pub struct Share {
     pub threads: u32,
     /// The ranks on this node.
     pub ranks: u32,
-    /// The cores that these ranks may use together.
-    pub cores: u32,
-    /// The processors that the program may use.
-    pub cpus: Cpus,
+    /// What these ranks may use together, but of the processors only those that the program may
+    /// use.
+    pub allowed: Allowed,
     /// The cores of these processors, if the binding is this rank's own.
     bound: Option<u32>,
-    /// The limit of the cgroup.
-    quota: Option<f64>,
 }
 
 impl fmt::Display for Share {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let many = |count: u32, noun| counted(count as usize, noun);
-        let (cores, ranks) = (many(self.cores, "core"), many(self.ranks, "rank"));
+        let (cores, ranks) = (many(self.allowed.cores, "core"), many(self.ranks, "rank"));
         write!(f, "of {cores}, {ranks} on this node")?;
         if let Some(bound) = self.bound {
             write!(f, "; bound to {}", many(bound, "core"))?;
         }
-        self.quota.map_or(Ok(()), |quota| write!(f, "; cpu.max {quota}"))
+        self.allowed.quota.map_or(Ok(()), |quota| write!(f, "; cpu.max {quota}"))
     }
 }
 
 impl Share {
-    /// Returns how many threads can run at once on the cores that the node's ranks may use.
-    #[must_use]
-    pub fn at_once(&self) -> u32 {
-        let Share { cores, quota, ref cpus, .. } = *self;
-        Allowed { cpus: cpus.clone(), cores, quota }.at_once()
-    }
-
     /// Divides what the ranks of a node may use together.
     fn divided(allowed: Allowed, ranks: u32) -> Share {
         let threads = (allowed.at_once() / ranks.max(1)).max(1);
-        let Allowed { cpus, cores, quota } = allowed;
-        Share { threads, ranks, cores, cpus, bound: None, quota }
+        Share { threads, ranks, allowed, bound: None }
     }
 
     /// Returns the share of a rank that has cores of its own. Several ranks may be bound to the
@@ -101,7 +89,8 @@ impl Share {
     fn bound(own: Allowed, all: Allowed, ranks: u32) -> Share {
         let share = Share::divided(all, ranks);
         let threads = share.threads.min(own.at_once());
-        Share { threads, bound: Some(own.cores), cpus: own.cpus, ..share }
+        let allowed = Allowed { cpus: own.cpus, ..share.allowed };
+        Share { threads, allowed, bound: Some(own.cores), ..share }
     }
 }
 
@@ -181,7 +170,7 @@ mod tests {
             let share = Share::bound(allowed(own, quota), allowed(all, quota), ranks);
             assert_eq!(share.threads, threads, "{share}");
             assert!(share.to_string().contains(&format!("; bound to {own} core")), "{share}");
-            assert_eq!(share.cpus.len(), own as usize);
+            assert_eq!(share.allowed.cpus.len(), own as usize);
         }
     }
 

@@ -23,13 +23,13 @@ use serde::{Deserialize, Serialize};
 use crate::error::LaunchError;
 use crate::output::Captured;
 use crate::target_file::{HeldFile, is_in_memory};
-use crate::wire;
+use crate::wire::Time;
 use mpienv_core::seam::TargetFile;
 use mpienv_core::{Environment, host_name};
 
 pub(crate) use self::report::Stall;
 
-use self::process::{at_work, cpu_time, state_of};
+use self::process::{ProcessState, at_work, cpu_time, state_of};
 
 /// How many looks there are in the time after which a job has stalled.
 const LOOKS: u32 = 16;
@@ -83,7 +83,7 @@ impl Watch {
     /// Adds a worker that has just started. A start is activity.
     pub(crate) fn add(&mut self, rank: u32, process: u32, output: Captured, heartbeat: HeldFile) {
         self.advance();
-        let seen = [Trace::default(), Trace::of_file(&heartbeat)];
+        let seen = [Trace::default(), [state_of_file(&heartbeat.path), Default::default()]];
         let (active, cpu) = ([None; 2], VecDeque::new());
         self.workers.push(Worker { rank, process, output, heartbeat, seen, active, cpu });
         self.active = self.time;
@@ -127,7 +127,7 @@ impl Watch {
         self.advance();
         for worker in &mut self.workers {
             let (output, is_blocked) = worker.output.trace();
-            let now = [output, Trace::of_file(&worker.heartbeat)];
+            let now = [output, [state_of_file(&worker.heartbeat.path), Default::default()]];
             for ((active, now), seen) in worker.active.iter_mut().zip(now).zip(worker.seen) {
                 if now != seen {
                     *active = Some(self.time);
@@ -180,19 +180,18 @@ impl Worker {
 
     fn state(&self, host: &str, time: Duration) -> RankState {
         let [written, touched] =
-            self.active.map(|active| active.map(|active| time.saturating_sub(active)));
+            self.active.map(|active| active.map(|active| Time(time.saturating_sub(active))));
         let process = at_work(self.process);
-        let now = state_of(process).unwrap_or_default();
+        let mut now = state_of(process).unwrap_or_default();
         let mut same = self.cpu.iter().filter(|(_, sampled, _)| *sampled == process);
         let first = same.next().copied();
         let window = first.map_or(Duration::ZERO, |(at, ..)| time.saturating_sub(at));
         let cpu =
             first.zip(cpu_time(process)).map(|((.., before), now)| now.saturating_sub(before));
-        let mut doing = now.doing;
         // Its main thread may be waiting for the others.
         let is_busy = cpu.is_some_and(|cpu| !window.is_zero() && cpu >= window / 2);
-        if is_busy && matches!(doing, Doing::Waits | Doing::Sleeps) {
-            doing = Doing::Runs;
+        if is_busy && matches!(now.doing, Doing::Waits | Doing::Sleeps) {
+            now.doing = Doing::Runs;
         }
         RankState {
             rank: self.rank,
@@ -201,12 +200,9 @@ impl Worker {
             touched,
             line: self.output.last_line(),
             process,
-            command: now.command,
-            doing,
-            call: now.call,
-            channel: now.channel,
-            cpu,
-            window,
+            now,
+            cpu: cpu.map(Time),
+            window: Time(window),
             stack: Vec::new(),
         }
     }
@@ -215,30 +211,13 @@ impl Worker {
 /// The lengths of two streams, or the lengths and times of files: a value that differs whenever a
 /// worker has been active in between. What it contains means nothing else: clocks of file servers
 /// differ from that of this machine.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Trace([(u64, Duration); 2]);
+pub(crate) type Trace = [(u64, Duration); 2];
 
-impl Trace {
-    /// The trace of two streams, of which this many bytes were read.
-    pub(crate) fn of_bytes(streams: [u64; 2]) -> Trace {
-        Trace(streams.map(|bytes| (bytes, Duration::ZERO)))
-    }
-
-    /// The trace of two files, which need not exist.
-    pub(crate) fn of_files(paths: [&Path; 2]) -> Trace {
-        Trace(paths.map(Trace::of))
-    }
-
-    /// The trace of a heartbeat file.
-    fn of_file(file: &HeldFile) -> Trace {
-        Trace([Trace::of(&file.path), Default::default()])
-    }
-
-    fn of(path: &Path) -> (u64, Duration) {
-        let Ok(file) = std::fs::metadata(path) else { return Default::default() };
-        let time = file.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
-        (file.len(), time.unwrap_or_default())
-    }
+/// Returns the length and the time of a file, which need not exist.
+pub(crate) fn state_of_file(path: &Path) -> (u64, Duration) {
+    let Ok(file) = std::fs::metadata(path) else { return Default::default() };
+    let time = file.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+    (file.len(), time.unwrap_or_default())
 }
 
 /// Names the file of a worker.
@@ -302,27 +281,19 @@ pub(crate) struct RankState {
     pub rank: u32,
     pub host: String,
     /// How long ago it wrote something, if it ever has.
-    #[serde(with = "wire::optional_milliseconds")]
-    pub written: Option<Duration>,
+    pub written: Option<Time>,
     /// How long ago it touched its heartbeat file, if it ever has.
-    #[serde(with = "wire::optional_milliseconds")]
-    pub touched: Option<Duration>,
+    pub touched: Option<Time>,
     /// The last line that it wrote.
     pub line: Option<String>,
     /// The process that does its work.
     pub process: u32,
-    pub command: String,
-    pub doing: Doing,
-    /// The system call in which its main thread is.
-    pub call: Option<String>,
-    /// The function of the kernel in which its main thread waits.
-    pub channel: Option<String>,
+    #[serde(flatten)]
+    pub now: ProcessState,
     /// The CPU time that it has used in the last part of the silence.
-    #[serde(with = "wire::optional_milliseconds")]
-    pub cpu: Option<Duration>,
+    pub cpu: Option<Time>,
     /// The length of that part.
-    #[serde(with = "wire::milliseconds")]
-    pub window: Duration,
+    pub window: Time,
     /// The Python frames of its main thread, innermost first.
     pub stack: Vec<String>,
 }
@@ -358,50 +329,34 @@ impl fmt::Display for Doing {
     }
 }
 
-impl RankState {
-    /// Returns where its main thread is: `waiting in futex (futex_do_wait)`.
-    pub(super) fn activity(&self) -> String {
-        let mut activity = self.doing.to_string();
-        if self.doing == Doing::Stopped || self.doing == Doing::Runs {
-            return activity;
-        }
-        if let Some(call) = &self.call {
-            activity += &format!(" in {call}");
-        }
-        if let Some(channel) = &self.channel {
-            activity += &format!(" ({channel})");
-        }
-        activity
-    }
-}
-
-#[cfg(test)]
-impl RankState {
-    /// A rank that waits.
-    pub(crate) fn waiting(rank: u32) -> RankState {
-        RankState {
-            rank,
-            host: format!("node{}", rank / 2),
-            written: Some(Duration::from_secs(5)),
-            touched: None,
-            line: Some("step 7".to_owned()),
-            process: 100 + rank,
-            command: "python".to_owned(),
-            doing: Doing::Waits,
-            call: Some("futex".to_owned()),
-            channel: None,
-            cpu: Some(Duration::from_millis(100)),
-            window: Duration::from_secs(5),
-            stack: Vec::new(),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::fs;
     use std::os::fd::AsRawFd as _;
+
+    impl RankState {
+        /// A rank that waits.
+        pub(crate) fn waiting(rank: u32) -> RankState {
+            RankState {
+                rank,
+                host: format!("node{}", rank / 2),
+                written: Some(Time(Duration::from_secs(5))),
+                touched: None,
+                line: Some("step 7".to_owned()),
+                process: 100 + rank,
+                now: ProcessState {
+                    command: "python".to_owned(),
+                    doing: Doing::Waits,
+                    call: Some("futex".to_owned()),
+                    channel: None,
+                },
+                cpu: Some(Time(Duration::from_millis(100))),
+                window: Time(Duration::from_secs(5)),
+                stack: Vec::new(),
+            }
+        }
+    }
 
     #[test]
     fn a_heartbeat_changes_the_time_of_its_file_and_nothing_else() {

@@ -3,12 +3,15 @@
 //! A request is SIGINT or SIGTERM, which this process has received, or SIGHUP if the terminal then
 //! stopped a worker.
 
-use std::fmt;
+use std::process::ExitStatus;
 use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
 
 use crate::report::of_ranks;
 use crate::running::Role;
 use crate::tell;
+use mpienv_core::seam::signal;
 
 /// A repetition within this time is the same request: `timeout` signals its child, then the child's
 /// process group.
@@ -19,10 +22,11 @@ pub(super) const SIGHUP: i32 = 1;
 const SIGINT: i32 = 2;
 /// Asks workers to exit.
 pub(super) const SIGTERM: i32 = 15;
-/// Kills a process without notice.
-pub(super) const SIGKILL: i32 = 9;
 /// Kills a process when it writes to a pipe without a reader.
 pub(super) const SIGPIPE: i32 = 13;
+/// Stop a process that uses the terminal while it is in the background.
+const SIGTTIN: i32 = Signal::TTIN.as_raw();
+const SIGTTOU: i32 = Signal::TTOU.as_raw();
 
 /// The first request to end the job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,6 +75,11 @@ pub(super) fn is_request(signal: i32) -> bool {
     matches!(signal, SIGINT | SIGTERM)
 }
 
+/// Returns whether SIGKILL has ended a process, which gets no notice of it.
+pub(super) fn is_killed(status: ExitStatus) -> bool {
+    signal(status) == Some(Signal::KILL.as_raw())
+}
+
 /// Returns the name of a request's signal, as users know it.
 pub(super) fn name(signal: i32) -> String {
     match signal {
@@ -81,39 +90,23 @@ pub(super) fn name(signal: i32) -> String {
     }
 }
 
-/// Why a worker is stopped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stop {
-    /// It read the terminal while in the background.
-    ReadsTerminal,
-    /// It changed the terminal's settings or wrote to it while in the background.
-    SetsTerminal,
-    /// It received this signal.
-    Signal(i32),
+/// Returns whether a signal is from the terminal, which stops the worker again whenever it
+/// continues.
+pub(super) fn is_by_terminal(signal: i32) -> bool {
+    matches!(signal, SIGTTIN | SIGTTOU)
 }
 
-impl Stop {
-    /// Returns whether the terminal stops the worker, and stops it again whenever it continues.
-    pub(super) fn is_by_terminal(self) -> bool {
-        matches!(self, Stop::ReadsTerminal | Stop::SetsTerminal)
-    }
-}
-
-impl fmt::Display for Stop {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let terminal = match self {
-            Stop::ReadsTerminal => "it reads the terminal (SIGTTIN)",
-            Stop::SetsTerminal => "it writes to the terminal or changes its settings (SIGTTOU)",
-            Stop::Signal(number) => {
-                return write!(f, "signal {number} stopped it; SIGCONT continues it");
-            }
-        };
-        write!(
-            f,
-            "{terminal}, and workers run in the background; pass its input in a file or through a \
-             pipe, or run the program without launch"
-        )
-    }
+/// Returns why this signal has stopped a worker.
+fn why_stopped(signal: i32) -> String {
+    let terminal = match signal {
+        SIGTTIN => "it reads the terminal (SIGTTIN)",
+        SIGTTOU => "it writes to the terminal or changes its settings (SIGTTOU)",
+        _ => return format!("signal {signal} stopped it; SIGCONT continues it"),
+    };
+    format!(
+        "{terminal}, and workers run in the background; pass its input in a file or through a \
+         pipe, or run the program without launch"
+    )
 }
 
 /// Reports on stderr which workers have not followed a request to end the job, and what ends them.
@@ -133,7 +126,7 @@ pub(super) fn tell_remaining(ranks: Vec<u32>, signal: i32, left: Duration) {
 /// else reports it.
 ///
 /// `killed_in`: the worker was asked to exit, and is killed after this time.
-pub(super) fn tell_stop(role: Role, process: u32, stop: Stop, killed_in: Option<Duration>) {
+pub(super) fn tell_stop(role: Role, process: u32, signal: i32, killed_in: Option<Duration>) {
     let who = match role.is_scheduler {
         true => "the scheduler".to_owned(),
         false => format!("rank {}", role.rank),
@@ -142,8 +135,9 @@ pub(super) fn tell_stop(role: Role, process: u32, stop: Stop, killed_in: Option<
         Some(grace) => {
             format!("; it was asked to end, and SIGKILL ends it in {} s", grace.as_secs_f64())
         }
-        None if stop.is_by_terminal() => "; Ctrl-C ends the job".to_owned(),
+        None if is_by_terminal(signal) => "; Ctrl-C ends the job".to_owned(),
         None => String::new(),
     };
-    tell(&format!("{who} (process {process}) is stopped: {stop}{end}"));
+    let why = why_stopped(signal);
+    tell(&format!("{who} (process {process}) is stopped: {why}{end}"));
 }

@@ -26,8 +26,6 @@ use rustix::process::{
     kill_process_group, test_kill_process_group, waitid, waitpgid, waitpid,
 };
 
-use crate::stop::Stop;
-
 pub(crate) use self::signals::{Signals, Waker};
 pub use self::watchdog::serve_as_watchdog;
 
@@ -146,18 +144,14 @@ impl Supervisor {
         Listing::open().is_some_and(|listing| listing.is_dying(Pid::from_child(child)))
     }
 
-    /// Returns what has stopped a worker, once for each stop.
-    pub(crate) fn newly_stopped(&mut self, child: &Child) -> Option<Stop> {
+    /// Returns the signal that has stopped a worker, once for each stop.
+    pub(crate) fn newly_stopped(&mut self, child: &Child) -> Option<i32> {
         let worker = Pid::from_child(child);
         // Without NOWAIT, the system reports each stop once.
         let options = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG;
         let signal = waitid(WaitId::Pid(worker), options).ok()??.stopping_signal()?;
         self.group(worker)?.is_stopped = true;
-        Some(match Signal::from_named_raw(signal) {
-            Some(Signal::TTIN) => Stop::ReadsTerminal,
-            Some(Signal::TTOU) => Stop::SetsTerminal,
-            _ => Stop::Signal(signal),
-        })
+        Some(signal)
     }
 
     fn group(&mut self, id: Pid) -> Option<&mut Group> {

@@ -13,6 +13,7 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::{FdFlags, fcntl_dupfd_cloexec, fcntl_setfd};
 
 use crate::error::LaunchError;
+use crate::process::random;
 use mpienv_core::seam::TargetFile;
 
 /// A file that exists until this is dropped.
@@ -58,30 +59,14 @@ impl Drop for HeldFile {
     }
 }
 
-/// How many names are tried, of which files of processes with the same number may exist.
-const NAMES: u32 = 10_000;
-
 fn in_folder(variable: &str, text: &str) -> io::Result<PathBuf> {
-    let folder = std::env::temp_dir();
-    let mut options = File::options();
-    options.write(true).create_new(true);
-    options.mode(0o600);
-    let mut last = io::Error::from(io::ErrorKind::AlreadyExists);
-    for number in 0..NAMES {
-        let path = folder.join(format!("mpienv-{}-{number}-{variable}", std::process::id()));
-        match options.open(&path) {
-            Ok(mut file) => {
-                if let Err(error) = file.write_all(text.as_bytes()) {
-                    let _ = fs::remove_file(&path);
-                    return Err(error);
-                }
-                return Ok(path);
-            }
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => last = error,
-            Err(error) => return Err(error),
-        }
-    }
-    Err(last)
+    let name = format!("mpienv-{}-{:x}-{variable}", std::process::id(), random());
+    let path = std::env::temp_dir().join(name);
+    let mut file = File::options().write(true).create_new(true).mode(0o600).open(&path)?;
+    let written = file.write_all(text.as_bytes());
+    // What is left of it would only take room.
+    written.inspect_err(|_| drop(fs::remove_file(&path)))?;
+    Ok(path)
 }
 
 /// Scripts use lower numbers for files of their own.

@@ -18,9 +18,11 @@ pub use self::devices::{Device, Devices};
 /// The hosts' cores and devices.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Topology {
-    /// In the order in which they are next to each other: by socket, NUMA node and number.
-    cores: Vec<Core>,
-    devices: Devices,
+    /// All cores that are online, in the order in which they are next to each other: by socket,
+    /// NUMA node and number.
+    pub cores: Vec<Core>,
+    /// The host's GPUs.
+    pub devices: Devices,
 }
 
 /// A core, with all of its hardware threads that are online.
@@ -77,22 +79,10 @@ impl Topology {
         found
     }
 
-    /// Returns all cores that are online.
-    #[must_use]
-    pub fn cores(&self) -> &[Core] {
-        &self.cores
-    }
-
     /// Returns the numbers of the NUMA nodes that have cores.
     #[must_use]
     pub fn nodes(&self) -> Vec<u32> {
         nodes_of(&self.cores)
-    }
-
-    /// Returns the host's GPUs.
-    #[must_use]
-    pub fn devices(&self) -> &Devices {
-        &self.devices
     }
 }
 

@@ -1,7 +1,9 @@
-//! How launches write what they tell each other: as JSON, in which times and exit statuses are numbers.
+//! How launches write what they tell each other: as JSON, in which times are numbers.
 
-use serde::Serialize;
+use std::time::Duration;
+
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use mpienv_core::printable;
@@ -28,55 +30,20 @@ fn make_printable(value: &mut Value) {
     }
 }
 
-/// Times of at most 50 days, so that adding a received one to an instant cannot overflow.
-pub(super) mod milliseconds {
-    use std::time::Duration;
+/// A time in milliseconds: at most 50 days, so that adding a received one to an instant cannot
+/// overflow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "u32", into = "u32")]
+pub(super) struct Time(pub Duration);
 
-    use serde::{Deserialize, Deserializer, Serializer};
-
-    pub(crate) fn serialize<S: Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
-        to.serialize_u32(u32::try_from(time.as_millis()).unwrap_or(u32::MAX))
-    }
-
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
-        u32::deserialize(from).map(|time| Duration::from_millis(time.into()))
+impl From<u32> for Time {
+    fn from(milliseconds: u32) -> Time {
+        Time(Duration::from_millis(milliseconds.into()))
     }
 }
 
-/// The same, or nothing.
-pub(super) mod optional_milliseconds {
-    use std::time::Duration;
-
-    use serde::{Deserialize, Deserializer, Serialize as _, Serializer};
-
-    pub(crate) fn serialize<S: Serializer>(
-        time: &Option<Duration>,
-        to: S,
-    ) -> Result<S::Ok, S::Error> {
-        let milliseconds = |time: Duration| u32::try_from(time.as_millis()).unwrap_or(u32::MAX);
-        time.map(milliseconds).serialize(to)
-    }
-
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
-        from: D,
-    ) -> Result<Option<Duration>, D::Error> {
-        let time = Option::<u32>::deserialize(from)?;
-        Ok(time.map(|time| Duration::from_millis(time.into())))
-    }
-}
-
-/// Exit statuses as the system's own numbers.
-pub(super) mod status {
-    use std::os::unix::process::ExitStatusExt as _;
-    use std::process::ExitStatus;
-
-    use serde::{Deserialize, Deserializer, Serializer};
-
-    pub(crate) fn serialize<S: Serializer>(status: &ExitStatus, to: S) -> Result<S::Ok, S::Error> {
-        to.serialize_i32(status.into_raw())
-    }
-
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<ExitStatus, D::Error> {
-        i32::deserialize(from).map(ExitStatus::from_raw)
+impl From<Time> for u32 {
+    fn from(Time(time): Time) -> u32 {
+        u32::try_from(time.as_millis()).unwrap_or(u32::MAX)
     }
 }

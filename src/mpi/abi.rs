@@ -80,61 +80,34 @@ pub(super) struct Constants {
 }
 
 impl Constants {
-    /// As in the `mpi.h` of MPICH 3 to 5. Intel MPI has the same constants, by the MPICH ABI
-    /// initiative.
-    pub(super) fn mpich() -> Constants {
-        let handle = |int| Handle { int };
-        Constants {
-            comm_world: Typed(handle(0x4400_0000)),
-            comm_self: Typed(handle(0x4400_0001)),
-            byte: Typed(handle(0x4c00_010d)),
-            float: Typed(handle(0x4c00_040a)),
-            double: Typed(handle(0x4c00_080b)),
-            sum: Typed(handle(0x5800_0003)),
-            errors_return: Typed(handle(0x5400_0001)),
-            request_null: Typed(handle(0x2c00_0000)),
-            in_place: ptr::without_provenance(usize::MAX),
-            thread_funneled: 1,
-            thread_serialized: 2,
-        }
-    }
-
-    /// As in the `mpi_abi.h` of the MPI 5 standard.
-    pub(super) fn standard() -> Constants {
-        let handle = |number| Handle { pointer: ptr::without_provenance_mut(number) };
-        Constants {
-            comm_world: Typed(handle(0x101)),
-            comm_self: Typed(handle(0x102)),
-            byte: Typed(handle(0x247)),
-            float: Typed(handle(0x210)),
-            double: Typed(handle(0x214)),
-            sum: Typed(handle(0x21)),
-            errors_return: Typed(handle(0x143)),
-            request_null: Typed(handle(0x180)),
-            in_place: ptr::without_provenance(1),
-            thread_funneled: 1024,
-            thread_serialized: 2048,
-        }
-    }
-
-    /// As in the `mpi.h` of Open MPI 4 and 5. `address` returns an object's address in the library,
-    /// or its name if the library lacks it.
-    pub(super) fn open_mpi(
+    /// As in the `mpi.h` of Open MPI 4 and 5 and of MPICH 3 to 5, and in the `mpi_abi.h` of the MPI
+    /// 5 standard. Intel MPI has the same constants as MPICH, by the MPICH ABI initiative.
+    ///
+    /// `address` returns an object's address in Open MPI's library, or its name if the library lacks
+    /// it.
+    pub(super) fn of(
+        abi: Abi,
         address: impl Fn(&'static str) -> Result<*mut c_void, &'static str>,
     ) -> Result<Constants, &'static str> {
-        let handle = |name| address(name).map(|pointer| Handle { pointer });
+        let handle = |open_mpi, mpich, standard| match abi {
+            Abi::OpenMpi => address(open_mpi).map(|pointer| Handle { pointer }),
+            Abi::Mpich => Ok(Handle { int: mpich }),
+            Abi::Standard => Ok(Handle { pointer: ptr::without_provenance_mut(standard) }),
+        };
+        let is_standard = abi == Abi::Standard;
+        let in_place = if abi == Abi::Mpich { usize::MAX } else { 1 };
         Ok(Constants {
-            comm_world: Typed(handle(OPEN_MPI_WORLD)?),
-            comm_self: Typed(handle("ompi_mpi_comm_self")?),
-            byte: Typed(handle("ompi_mpi_byte")?),
-            float: Typed(handle("ompi_mpi_float")?),
-            double: Typed(handle("ompi_mpi_double")?),
-            sum: Typed(handle("ompi_mpi_op_sum")?),
-            errors_return: Typed(handle("ompi_mpi_errors_return")?),
-            request_null: Typed(handle("ompi_request_null")?),
-            in_place: ptr::without_provenance(1),
-            thread_funneled: 1,
-            thread_serialized: 2,
+            comm_world: Typed(handle(OPEN_MPI_WORLD, 0x4400_0000, 0x101)?),
+            comm_self: Typed(handle("ompi_mpi_comm_self", 0x4400_0001, 0x102)?),
+            byte: Typed(handle("ompi_mpi_byte", 0x4c00_010d, 0x247)?),
+            float: Typed(handle("ompi_mpi_float", 0x4c00_040a, 0x210)?),
+            double: Typed(handle("ompi_mpi_double", 0x4c00_080b, 0x214)?),
+            sum: Typed(handle("ompi_mpi_op_sum", 0x5800_0003, 0x21)?),
+            errors_return: Typed(handle("ompi_mpi_errors_return", 0x5400_0001, 0x143)?),
+            request_null: Typed(handle("ompi_request_null", 0x2c00_0000, 0x180)?),
+            in_place: ptr::without_provenance(in_place),
+            thread_funneled: if is_standard { 1024 } else { 1 },
+            thread_serialized: if is_standard { 2048 } else { 2 },
         })
     }
 }

@@ -74,9 +74,7 @@ pub enum MpiError {
         needed: i32,
     },
     /// An MPI function returned an error.
-    #[error(
-        "{call}: {text} (error {code}): {}", failure(.text)
-    )]
+    #[error("{call}: {text} (error {code}): {}", failure(.text))]
     #[non_exhaustive]
     Call {
         /// The function.

@@ -66,11 +66,7 @@ macro_rules! functions {
                     $($field: {
                         // SAFETY: the type is that of the function in the MPI standard, with this
                         // library's handles, of which the caller guarantees the type.
-                        let symbol = unsafe {
-                            library.get::<unsafe extern "C" fn(
-                                $(<$type as Argument<W>>::InC),*
-                            ) -> c_int>($name)
-                        };
+                        let symbol = unsafe { library.get($name) };
                         *symbol.map_err(|_| $name)?
                     },)*
                 }))

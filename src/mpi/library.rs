@@ -18,13 +18,9 @@ use mpienv_core::Launcher;
 use mpienv_core::seam::{MpiFamily, programs_above};
 
 /// The file names of the libraries.
-const OPEN_MPI: &str = if ON_MACOS { "libmpi.40.dylib" } else { "libmpi.so.40" };
-const SPECTRUM: &str = if ON_MACOS { "libmpi_ibm.3.dylib" } else { "libmpi_ibm.so.3" };
-const MPICH: [&str; 3] = match ON_MACOS {
-    true => ["libmpi.12.dylib", "libmpich.12.dylib", "libmpi_abi.1.dylib"],
-    false => ["libmpi.so.12", "libmpich.so.12", "libmpi_abi.so.1"],
-};
-const ON_MACOS: bool = cfg!(target_os = "macos");
+const OPEN_MPI: &str = "libmpi.so.40";
+const SPECTRUM: &str = "libmpi_ibm.so.3";
+const MPICH: [&str; 3] = ["libmpi.so.12", "libmpich.so.12", "libmpi_abi.so.1"];
 
 /// A library with a known ABI, ready to be called.
 pub(super) struct Loaded {
@@ -46,26 +42,19 @@ impl Loaded {
     }
 }
 
-/// Loads the launcher's library.
+/// Loads the launcher's library: the first file that can be loaded.
 pub(super) fn load(launcher: Launcher, vars: &MpiVars<'_>) -> Result<Loaded> {
-    load_first(launcher, candidates(launcher, vars, &programs_above()), vars.library.is_some())
-}
-
-/// Loads the first file that can be loaded.
-fn load_first(launcher: Launcher, candidates: Vec<PathBuf>, is_set: bool) -> Result<Loaded> {
     let mut tried = Vec::new();
-    for file in candidates {
-        match open(&file) {
-            Ok(library) => {
-                return match recognize(library) {
-                    Ok((api, abi)) => Ok(Loaded { version: api.version(), api, abi, file }),
-                    Err(missing) => Err(MpiError::NotRecognized { library: file, missing }),
-                };
+    for file in candidates(launcher, vars, &programs_above()) {
+        match open(&file).map(recognize) {
+            Ok(Ok((api, abi))) => {
+                return Ok(Loaded { version: api.version(), api, abi, file });
             }
+            Ok(Err(missing)) => return Err(MpiError::NotRecognized { library: file, missing }),
             Err(error) => tried.push((file, reason(&error))),
         }
     }
-    Err(MpiError::NoLibrary { launcher, tried, is_set })
+    Err(MpiError::NoLibrary { launcher, tried, is_set: vars.library.is_some() })
 }
 
 /// The loader's own error text, without libloading's.
@@ -92,14 +81,15 @@ fn recognize(library: Library) -> Result<(Api, Abi), &'static str> {
     address(&library, "MPI_Init_thread")?;
     // Check this first: a library with the standard ABI may depend on one that has Open MPI's
     // objects.
-    let (abi, constants) = if is_standard(&library) {
-        (Abi::Standard, Constants::standard())
+    let abi = if is_standard(&library) {
+        Abi::Standard
     } else if address(&library, OPEN_MPI_WORLD).is_ok() {
-        (Abi::OpenMpi, Constants::open_mpi(|name| address(&library, name))?)
+        Abi::OpenMpi
     } else {
         address(&library, MPICH_DUP_FN).map_err(|_| UNKNOWN_ABI)?;
-        (Abi::Mpich, Constants::mpich())
+        Abi::Mpich
     };
+    let constants = Constants::of(abi, |name| address(&library, name))?;
     // SAFETY: the library has this ABI, and it stays.
     let functions = unsafe { Functions::find(&library, abi) }?;
     Ok((Api { functions, constants }, abi))
@@ -182,8 +172,7 @@ fn is_launcher(program: &Path) -> bool {
     STARTS.iter().any(|start| name.starts_with(start))
 }
 
-// The names of the files are those on Linux.
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -27,8 +27,9 @@ pub(super) struct Session {
     state: Mutex<State>,
     /// How many started calls are not done.
     pub started: AtomicU32,
-    /// The only thread that may call MPI; `None` if every thread may, one at a time.
-    thread: Option<ThreadId>,
+    /// The thread that initialized MPI. Others may call it, one at a time, only if `provided` is high
+    /// enough.
+    thread: ThreadId,
     /// The thread level that MPI provides.
     provided: c_int,
     /// The process that initialized MPI: in a forked child, all that MPI knows is about its parent.
@@ -63,13 +64,12 @@ impl Session {
         }
         let provided = api.init()?;
         loaded.check_threads(provided, api.constants.thread_funneled)?;
-        let is_serialized = provided >= api.constants.thread_serialized;
         Ok(Session {
             closing: api.duplicate(api.constants.comm_world)?,
             loaded,
             state: Mutex::new(State::Sound),
             started: AtomicU32::new(0),
-            thread: (!is_serialized).then(|| thread::current().id()),
+            thread: thread::current().id(),
             provided,
             owner: Owner::current(),
         })
@@ -80,7 +80,7 @@ impl Session {
         if !self.owner.is_here() {
             return Err(MpiError::Forked { initialized: self.owner.id() });
         }
-        if self.thread.is_some_and(|thread| thread != thread::current().id()) {
+        if self.thread != thread::current().id() {
             let needed = self.loaded.api.constants.thread_serialized;
             self.loaded.check_threads(self.provided, needed)?;
         }

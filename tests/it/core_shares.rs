@@ -8,7 +8,7 @@ use std::process::Command;
 use crate::support::machine::{Machine, list, names};
 use crate::support::tool::{inherited, is_there};
 use mpienv::{Bind, ClusterInfo, Environment};
-use mpienv_launch::seam::{Core, CoreShare, Cpus, Node, Rule, TooFew, Topology, divide, nodes_of};
+use mpienv_launch::seam::{Core, CoreShare, Cpus, Node, TooFew, Topology, divide, nodes_of};
 use proptest::prelude::*;
 
 const SIZES: [usize; 4] = [1, 2, 4, 8];
@@ -57,7 +57,7 @@ fn table() -> String {
                 let shares = match launched(&machine, bind, size, &[]) {
                     Ok(shares) => cpus_of(&shares).join(" | "),
                     // The reason, without the name of the option and the remedy.
-                    Err(_) if machine.topology().devices().all().is_empty() => continue,
+                    Err(_) if machine.topology().devices.all.is_empty() => continue,
                     Err(error) => error.split(": ").skip(1).collect::<Vec<_>>().join(": "),
                 };
                 table += &format!("{name} {} {size}: {shares}\n", bind.name());
@@ -138,9 +138,9 @@ fn hwloc_finds_the_same_cores_and_numa_nodes_and_no_share_splits_one() {
         let ours =
             |cores: &[Core]| cores.iter().map(|core| core.cpus.clone()).collect::<BTreeSet<_>>();
         let (cores, nodes) = (of_hwloc(&machine, "core"), of_hwloc(&machine, "numanode"));
-        assert_eq!(ours(topology.cores()), cores, "{name}");
+        assert_eq!(ours(&topology.cores), cores, "{name}");
         let node = |number: &u32| {
-            let here = topology.cores().iter().filter(|core| core.node == Some(*number));
+            let here = topology.cores.iter().filter(|core| core.node == Some(*number));
             here.flat_map(|core| core.cpus.iter()).collect::<Cpus>()
         };
         let own: BTreeSet<Cpus> = topology.nodes().iter().map(node).collect();
@@ -271,7 +271,7 @@ fn a_rank_that_sees_only_its_device_shares_the_numa_node_with_its_other_devices(
         let (topology, allowed) = (machine.topology(), machine.allowed.clone());
         let node = Node { bind: Bind::Device, topology, allowed, environment: &environment };
         let (share, note) = node.of_this(&info).unwrap();
-        (share.cpus.to_string(), share.len(), note.is_some())
+        (share.cpus.to_string(), share.cores, note.is_some())
     };
     assert_eq!(share("0", "0,1"), ("0-27,112-139".to_owned(), 28, false));
     assert_eq!(share("1", "0,1"), ("28-55,140-167".to_owned(), 28, false));
@@ -294,10 +294,10 @@ proptest! {
         prop_assume!(!cores.is_empty());
         let nodes = nodes_of(&cores);
         let homes: Vec<u32> = homes[..ranks].iter().filter_map(|home| nodes.get(home % nodes.len().max(1)).copied()).collect();
-        for rule in [Rule::Core, Rule::Numa, Rule::Near(&homes)] {
-            let near = matches!(rule, Rule::Near(_));
+        for bind in [Bind::Core, Bind::Numa, Bind::Device] {
+            let near = bind == Bind::Device;
             let ranks = if near { homes.len() } else { ranks };
-            let shares = match divide(&cores, ranks, rule) {
+            let shares = match divide(&cores, ranks, bind, &homes) {
                 Ok(shares) => shares,
                 Err(TooFew { node, cores: few, ranks: many }) => {
                     prop_assert!(near && few < many && ranks <= cores.len() && nodes.contains(&node));
@@ -313,14 +313,14 @@ proptest! {
                 let own: Vec<&Core> = cores.iter().filter(|core| !core.cpus.and(&share.cpus).is_empty()).collect();
                 let whole: Cpus = own.iter().flat_map(|core| core.cpus.iter()).collect();
                 prop_assert_eq!(&whole, &share.cpus);
-                prop_assert!(!share.is_empty() && own.len() == share.len());
+                prop_assert!(share.cores > 0 && own.len() == share.cores);
                 // Of more ranks than cores, those near a device may still have cores of their own.
                 let is_crowded = ranks > cores.len();
                 prop_assert!(share.is_crowded == is_crowded || near && is_crowded);
             }
             if ranks <= cores.len() {
-                prop_assert!(*most <= 1 || *least >= 1 && rule == Rule::Numa, "{:?}", counts);
-            } else if rule == Rule::Core {
+                prop_assert!(*most <= 1 || *least >= 1 && bind == Bind::Numa, "{:?}", counts);
+            } else if bind == Bind::Core {
                 prop_assert!(most - least <= 1, "{:?}", counts);
             }
         }

@@ -75,7 +75,7 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
         threads,
         plan,
         binding: binding.map(|cpus| Binding::new(cpus, &machine.topology)),
-        devices: HostDevices::of(machine.topology.devices(), &environment),
+        devices: HostDevices::of(&machine.topology.devices, &environment),
     };
     if json {
         stream::print_json(&json!({
@@ -97,7 +97,7 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     }
     let more = [vec![nccl_row(&info, &machine)], details.rows(munged.as_ref())].concat();
     let rows = [&show::rows(&info)[..], &more].concat();
-    let device = devices::only(&info, &environment, machine.topology.devices());
+    let device = devices::only(&info, &environment, &machine.topology.devices);
     let own = Summary::new(&rows, &findings, Cores::new(&machine), device);
     let no_problems = if findings.is_empty() { "no problems found on this host\n" } else { "" };
     let table = show::table(&info, &more);

@@ -273,7 +273,7 @@ impl Options {
 
 /// Returns the finding that the workers are more than the devices that they see.
 fn few_devices(first: Option<&ClusterInfo>, environment: &Environment) -> Option<Finding> {
-    let found = devices::few(first?, environment, topology(environment).devices());
+    let found = devices::few(first?, environment, &topology(environment).devices);
     found.filter(|found| found.severity > Severity::Note)
 }
 

@@ -54,14 +54,14 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     let own = if own_addr { Some(mpienv_ask::own_addr(&info)?) } else { None };
     let host = topology(&environment);
     let binding = allowed_cpus().ok().map(|cpus| Binding::new(cpus, &host));
-    let devices = HostDevices::of(host.devices(), &environment);
+    let devices = HostDevices::of(&host.devices, &environment);
     let plan = threads.plan_with_threads(&info);
     let (info, environment) = (&info, &environment);
     let details = Details { info, environment, own, threads, plan, binding, devices };
     let bound_to_few = doctor::cores::binding(info, environment, count_cores());
     let loopback = doctor::loopback_of_several_nodes(info, environment);
     let port = doctor::port::privileged_of_rank_0(info);
-    let few = doctor::devices::few(info, environment, host.devices());
+    let few = doctor::devices::few(info, environment, &host.devices);
     let of_host = loopback.iter().chain(&port).chain(&few).chain(&bound_to_few).chain(&too_many);
     let of_place: Vec<Finding> =
         info.findings().iter().cloned().map(|found| as_asked(found, info)).collect();

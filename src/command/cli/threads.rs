@@ -159,10 +159,10 @@ impl ThreadShare {
             "source": self.source(plan),
             // This rank's share of the cores that the ranks of this node may use together.
             "share": share.map(|share| share.threads),
-            "cores": share.map(|share| share.cores),
+            "cores": share.map(|share| share.allowed.cores),
             "ranks": share.map(|share| share.ranks),
             // The processors that the program may use under `exec`.
-            "cpus": share.map(|share| share.cpus.iter().collect::<Vec<_>>()),
+            "cpus": share.map(|share| share.allowed.cpus.iter().collect::<Vec<_>>()),
         })
     }
 }
@@ -175,7 +175,7 @@ pub(super) fn too_many(chosen: Chosen, users: Option<usize>, share: &Share) -> O
         Some((Threads::Share, _)) => return None,
         _ => (users?, "OMP_NUM_THREADS"),
     };
-    let (ranks, cores) = (share.ranks, share.at_once());
+    let (ranks, cores) = (share.ranks, share.allowed.at_once());
     let all = threads.saturating_mul(ranks as usize);
     if all <= 2 * cores as usize {
         return None;

@@ -123,7 +123,7 @@ pub(super) struct Node {
 impl Node {
     /// Inspects this node. Workers that drop their binding may use more cores than this process.
     pub(super) fn here(keep_binding: bool, environment: &Environment) -> Node {
-        let devices = topology(environment).devices().files.unwrap_or_default();
+        let devices = topology(environment).devices.files.unwrap_or_default();
         Node { devices, cores: cores_of_children(keep_binding).hardware_threads() }
     }
 

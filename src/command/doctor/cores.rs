@@ -52,7 +52,7 @@ pub(super) fn device_far(
     machine: &Machine,
 ) -> Option<Finding> {
     let index = usize::try_from(info.device_index()?).ok()?;
-    let devices = machine.topology.devices();
+    let devices = &machine.topology.devices;
     let shown = devices.visible(environment, info.local_rank().unwrap_or(0)).ok()?;
     let device = shown.get(index)?;
     let home = device.node?;

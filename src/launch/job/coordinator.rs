@@ -1,6 +1,8 @@
 //! Decides what happens to a job after an event on one of its nodes. A decision depends only on the
 //! events so far.
 
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::ExitStatus;
 use std::time::Duration;
 
 use super::message::{Event, FinalFailure, Order, Urgency, Verdict};
@@ -8,6 +10,7 @@ use super::silence::{Answers, Silence};
 use crate::report::{Ending, How};
 use crate::restart::{Cause, Failure, NoRestart, pause};
 use crate::stall::Stall;
+use crate::wire::Time;
 
 /// Decides for all nodes.
 #[derive(Debug, Default)]
@@ -15,7 +18,7 @@ pub(crate) struct Coordinator {
     nodes: usize,
     max_restarts: u32,
     /// How long the job may be silent, if that is limited.
-    stall_timeout: Option<Duration>,
+    stall_timeout: Option<Time>,
     progress: Progress,
     silence: Silence,
     has_signal: bool,
@@ -38,11 +41,7 @@ struct Progress {
 }
 
 impl Coordinator {
-    pub(crate) fn new(
-        nodes: u32,
-        max_restarts: u32,
-        stall_timeout: Option<Duration>,
-    ) -> Coordinator {
+    pub(crate) fn new(nodes: u32, max_restarts: u32, stall_timeout: Option<Time>) -> Coordinator {
         let nodes = nodes as usize;
         Coordinator { nodes, max_restarts, stall_timeout, ..Coordinator::default() }
     }
@@ -90,7 +89,7 @@ impl Coordinator {
                 self.silence.active(node);
                 return None;
             }
-            Event::Inspected { round, after, ranks } => {
+            Event::Inspected { round, after: Time(after), ranks } => {
                 let all = self.silence.seen(node, round, (after, ranks), &self.progress.over)?;
                 return self.progress.first.is_none().then(|| self.stall(all));
             }
@@ -122,10 +121,10 @@ impl Coordinator {
 
     /// Ends an attempt that has stalled.
     fn stall(&mut self, looks: Answers) -> Order {
-        let timeout = self.stall_timeout.unwrap_or_default();
-        let stall = Box::new(Stall::new(timeout, looks.ranks));
+        let timeout = self.stall_timeout.unwrap_or(Time(Duration::ZERO));
+        let stall = Box::new(Stall::new(timeout.0, looks.ranks));
         let cause = Cause::Stalled { timeout, summary: stall.summary() };
-        let (host, after) = (stall.host(), looks.after);
+        let (host, after) = (stall.host(), Time(looks.after));
         self.progress.failure = Some(Failure { node: 0, host, after, no_restart: None, cause });
         self.progress.first = Some(0);
         Order::Stop { again: self.restarts(), urgency: Urgency::Failure, stall: Some(stall) }
@@ -145,7 +144,7 @@ impl Coordinator {
         self.earlier.last_mut().into_iter().for_each(Failure::shorten);
         self.earlier.push(failure.clone());
         let (again, failure) = (self.restarts(), Box::new(failure));
-        Order::Start { again, pause: pause(again), failure }
+        Order::Start { again, pause: Time(pause(again)), failure }
     }
 
     fn restarts(&self) -> u32 {
@@ -172,7 +171,9 @@ impl Coordinator {
         }
         // The other is a consequence.
         if let Cause::Worker { rank, status, .. } = other.cause {
-            self.progress.endings.push(Ending { rank, how: How::of(status, false) });
+            self.progress
+                .endings
+                .push(Ending { rank, how: How::of(ExitStatus::from_raw(status), false) });
         }
         self.progress.failure = Some(cause);
     }
@@ -192,13 +193,11 @@ impl Coordinator {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::process::ExitStatusExt as _;
-    use std::process::ExitStatus;
 
     use crate::stall::RankState;
 
     fn failed_by(node: u32, no_restart: Option<NoRestart>, cause: Cause) -> Event {
-        let (host, after) = (format!("node{node}"), Duration::from_secs(3));
+        let (host, after) = (format!("node{node}"), Time(Duration::from_secs(3)));
         let failure = Box::new(Failure { node, host, after, no_restart, cause });
         Event::Failed { failure, endings: Vec::new() }
     }
@@ -266,7 +265,7 @@ mod tests {
 
     #[test]
     fn of_two_failures_at_once_the_first_is_the_jobs_unless_the_other_was_killed() {
-        let cause = Cause::Worker { rank: 1, status: ExitStatus::from_raw(9), stderr: None };
+        let cause = Cause::Worker { rank: 1, status: 9, stderr: None };
         let killed = failed_by(0, None, cause);
         for (event, cause) in [(failed(0, None), 1), (killed, 0)] {
             for order in [[0, 1], [1, 0]] {
@@ -342,8 +341,7 @@ mod tests {
         let mut job = Coordinator::new(1, 2, None);
         let mut fail = || {
             let stderr = Some(["a", "b"].map(str::to_owned).into());
-            let status = ExitStatus::default();
-            job.on(0, failed_by(0, None, Cause::Worker { rank: 1, status, stderr }))
+            job.on(0, failed_by(0, None, Cause::Worker { rank: 1, status: 0, stderr }))
         };
         assert!(fail().is_some() && fail().is_some());
         let kept = last(fail()).earlier.into_iter().map(|failure| match failure.cause {
@@ -355,12 +353,12 @@ mod tests {
 
     fn seen(round: u32, rank: u32) -> Event {
         let ranks = vec![RankState::waiting(rank)];
-        Event::Inspected { round, after: Duration::from_secs(9), ranks }
+        Event::Inspected { round, after: Time(Duration::from_secs(9)), ranks }
     }
 
     #[test]
     fn a_job_has_stalled_once_all_nodes_are_silent_and_have_looked_at_their_workers() {
-        let mut job = Coordinator::new(2, 1, Some(Duration::from_secs(5)));
+        let mut job = Coordinator::new(2, 1, Some(Time(Duration::from_secs(5))));
         assert_eq!(job.on(1, Event::Silent), None);
         assert_eq!(job.on(0, Event::Silent), Some(Order::Inspect { round: 1 }));
         assert_eq!(job.on(0, seen(1, 0)), None);
@@ -383,12 +381,12 @@ mod tests {
         job.on(0, stopped(false));
         let failure = last(job.on(1, stopped(false))).failure;
         assert!(matches!(failure.cause, Cause::Stalled { .. }), "{failure:?}");
-        assert_eq!(failure.after, Duration::from_secs(9));
+        assert_eq!(failure.after, Time(Duration::from_secs(9)));
     }
 
     #[test]
     fn a_node_whose_workers_have_finished_is_silent_only_after_its_time() {
-        let mut job = Coordinator::new(2, 0, Some(Duration::from_secs(5)));
+        let mut job = Coordinator::new(2, 0, Some(Time(Duration::from_secs(5))));
         assert_eq!(job.on(1, Event::Silent), None);
         assert_eq!(job.on(0, done()), None);
         assert_eq!(job.on(0, Event::Silent), Some(Order::Inspect { round: 1 }));
@@ -398,7 +396,7 @@ mod tests {
 
     #[test]
     fn a_failure_during_the_looks_is_the_jobs() {
-        let mut job = Coordinator::new(2, 0, Some(Duration::from_secs(5)));
+        let mut job = Coordinator::new(2, 0, Some(Time(Duration::from_secs(5))));
         job.on(0, Event::Silent);
         job.on(1, Event::Silent);
         assert!(matches!(job.on(1, failing()), Some(Order::Stop { stall: None, .. })));

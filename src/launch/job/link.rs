@@ -16,30 +16,17 @@ pub(crate) struct Link {
     pub(super) node: u32,
     /// The orders that have come.
     pub(crate) mailbox: Arc<Mailbox>,
-    route: Route,
+    pub(super) route: Route,
 }
 
 #[derive(Debug)]
-enum Route {
-    /// This node is the only one.
+pub(super) enum Route {
+    /// This node is the only one. Its coordinator knows it as node 0.
     Alone(Box<Mutex<Coordinator>>),
     Several(Nodes),
 }
 
 impl Link {
-    /// `coordinator`: that of a single node, which it knows as node 0.
-    pub(super) fn alone(node: u32, coordinator: Coordinator) -> Link {
-        Link {
-            node,
-            mailbox: Arc::default(),
-            route: Route::Alone(Box::new(Mutex::new(coordinator))),
-        }
-    }
-
-    pub(super) fn several(node: u32, nodes: Nodes, mailbox: Arc<Mailbox>) -> Link {
-        Link { node, mailbox, route: Route::Several(nodes) }
-    }
-
     /// Returns whether this process reports for the whole job.
     pub(super) fn reports_for_all(&self) -> bool {
         self.node == 0 || matches!(self.route, Route::Alone(_))

@@ -1,13 +1,11 @@
 //! What a node and the coordinator tell each other: events go to it, orders come from it.
 
-use std::time::Duration;
-
 use serde::{Deserialize, Serialize};
 
 use crate::report::Ending;
 use crate::restart::{Failure, NoRestart};
 use crate::stall::{RankState, Stall};
-use crate::wire;
+use crate::wire::Time;
 
 /// What a launch tells the others when they meet.
 #[derive(Serialize, Deserialize)]
@@ -26,11 +24,9 @@ pub struct NodeOptions {
     pub(super) workers: u32,
     pub(super) max_restarts: u32,
     /// How long a node may be silent.
-    #[serde(with = "wire::milliseconds")]
-    pub(super) node_timeout: Duration,
+    pub(super) node_timeout: Time,
     /// How long the job may be silent, if that is limited.
-    #[serde(default, with = "wire::optional_milliseconds")]
-    pub(super) stall_timeout: Option<Duration>,
+    pub(super) stall_timeout: Option<Time>,
 }
 
 /// How much time the workers of other nodes have to exit.
@@ -68,8 +64,7 @@ pub(crate) enum Event {
     Inspected {
         round: u32,
         /// How long the attempt has run.
-        #[serde(with = "wire::milliseconds")]
-        after: Duration,
+        after: Time,
         ranks: Vec<RankState>,
     },
     /// The process that launches the node's workers is gone. No process says so of itself.
@@ -92,12 +87,7 @@ pub(crate) enum Order {
     /// All nodes are silent: look at what the workers are doing.
     Inspect { round: u32 },
     /// Start this attempt after a pause.
-    Start {
-        again: u32,
-        #[serde(with = "wire::milliseconds")]
-        pause: Duration,
-        failure: Box<Failure>,
-    },
+    Start { again: u32, pause: Time, failure: Box<Failure> },
     /// The job is over.
     Finish(Verdict),
 }

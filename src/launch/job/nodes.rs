@@ -15,10 +15,11 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 
 use super::coordinator::Coordinator;
-use super::link::Mailbox;
+use super::link::{Link, Mailbox, Route};
 use super::message::{Event, Introduction, NodeOptions, Order, Verdict};
 use crate::error::LaunchError;
 use crate::process::small_thread;
+use crate::wire::Time;
 use crate::{tell, wire};
 use mpienv_core::seam::SIMULATED;
 use mpienv_core::{ClusterInfo, Environment};
@@ -34,19 +35,11 @@ const ARRIVAL: Duration = Duration::from_secs(600);
 /// which speaks only if the first one has not: it may be the one that is missing.
 const SAID_AFTER: [Duration; 2] = [Duration::from_secs(10), Duration::from_secs(60)];
 
-/// The launches of all nodes, connected.
-pub(super) struct Met {
-    pub nodes: Nodes,
-    /// Gets the orders for this node.
-    pub mailbox: Arc<Mailbox>,
-    /// How often the platform had restarted the job.
-    pub base: u32,
-}
-
-/// Waits for the launches of all nodes, of which `info` is this one, and connects them.
-pub(super) fn meet(info: &ClusterInfo, own: &Introduction) -> Result<Met, LaunchError> {
+/// Waits for the launches of all nodes, of which `info` is this one, and connects them. Also returns
+/// how often the platform had restarted the job.
+pub(super) fn meet(info: &ClusterInfo, own: &Introduction) -> Result<(Link, u32), LaunchError> {
     let (rank, port) = (info.rank(), info.launchers_port());
-    let NodeOptions { max_restarts, node_timeout, stall_timeout, .. } = own.options;
+    let NodeOptions { max_restarts, node_timeout: Time(node_timeout), .. } = own.options;
     let master = info.master_addr()?.clone();
     let rendezvous = Rendezvous::of(info, master.clone(), port).timeout(ARRIVAL);
     let waiting = say_if_late(info, &master.with_port(port));
@@ -68,12 +61,13 @@ pub(super) fn meet(info: &ClusterInfo, own: &Introduction) -> Result<Met, Launch
     let connections = Connections { star, mailbox: Arc::clone(&mailbox), node_timeout };
     let nodes = if rank.is_first() {
         tell_if_on_one_host(hosts.iter().map(String::as_str));
-        let coordinator = Coordinator::new(rank.size(), max_restarts, stall_timeout);
+        let coordinator = Coordinator::new(rank.size(), max_restarts, own.options.stall_timeout);
         Nodes::start(waker, move |own| connections.serve_first(&own, coordinator, &hosts))
     } else {
         Nodes::start(waker, move |own| connections.serve_other(&own, &master.to_string()))
     };
-    Ok(Met { nodes: nodes.map_err(LaunchError::Nodes)?, mailbox, base })
+    let route = Route::Several(nodes.map_err(LaunchError::Nodes)?);
+    Ok((Link { node: rank.index(), mailbox, route }, base))
 }
 
 /// Says on stderr that the other nodes are late, unless the result is dropped before.
@@ -164,7 +158,7 @@ impl NodeOptions {
             Some(value) => format!("{option} {value}"),
             None => format!("no {option}"),
         };
-        let seconds = |time: Duration| time.as_secs_f64().to_string();
+        let seconds = |time: Time| time.0.as_secs_f64().to_string();
         let restarts = (*max_restarts > 0).then(|| max_restarts.to_string());
         let node_timeout = self.is_joint().then(|| seconds(*node_timeout));
         [
@@ -235,10 +229,11 @@ impl Connections {
             Event::Lost { host: host.to_owned(), reason }
         };
         loop {
-            let mut events: Vec<(u32, Event)> = self.turn(|node, received| match received {
+            let event = |(node, received): (u32, Result<Event, String>)| match received {
                 Ok(event) => (node, from_node(node, event)),
                 Err(reason) => (node, lost(node, reason)),
-            });
+            };
+            let mut events: Vec<_> = self.turn().into_iter().map(event).collect();
             let end = loop {
                 match own.try_recv() {
                     Ok(event) => events.push((0, event)),
@@ -266,7 +261,8 @@ impl Connections {
     fn serve_other(mut self, own: &Receiver<Event>, host: &str) {
         let lost = |reason| Order::Finish(Verdict::Lost { node: 0, host: host.to_owned(), reason });
         loop {
-            for order in self.turn(|_, received| received.unwrap_or_else(lost)) {
+            for (_, received) in self.turn() {
+                let order = received.unwrap_or_else(lost);
                 let is_last = matches!(order, Order::Finish(_));
                 self.mailbox.put(order);
                 if is_last {
@@ -283,24 +279,18 @@ impl Connections {
         }
     }
 
-    /// Waits, and returns what `each` makes of what a node has sent, or of why it is lost.
-    fn turn<T: DeserializeOwned, R>(
-        &mut self,
-        each: impl Fn(u32, Result<T, String>) -> R,
-    ) -> Vec<R> {
+    /// Waits, and returns what nodes have sent, or why they are lost.
+    fn turn<T: DeserializeOwned>(&mut self) -> Vec<(u32, Result<T, String>)> {
         let heard = self.star.turn(&[]).unwrap_or_else(|error| vec![(0, Heard::Lost(error))]);
-        let received = heard.into_iter().filter_map(|(node, heard)| {
-            let error = match heard {
-                Heard::Came => return None,
-                Heard::Said(body) => match wire::read(&body) {
-                    Ok(message) => return Some(each(node, Ok(message))),
-                    Err(_) => io::ErrorKind::InvalidData.into(),
-                },
-                Heard::Lost(error) => error,
-            };
-            Some(each(node, Err(self.why_lost(&error))))
-        });
-        received.collect()
+        let received = |heard: Heard| match heard {
+            Heard::Came => None,
+            Heard::Said(body) => {
+                let unreadable = |_| self.why_lost(&io::ErrorKind::InvalidData.into());
+                Some(wire::read(&body).map_err(unreadable))
+            }
+            Heard::Lost(error) => Some(Err(self.why_lost(&error))),
+        };
+        heard.into_iter().filter_map(|(node, heard)| Some((node, received(heard)?))).collect()
     }
 
     fn why_lost(&self, error: &io::Error) -> String {
@@ -331,13 +321,11 @@ mod tests {
     use crate::report::{Ending, How};
     use crate::restart::{Cause, Failure, NoRestart};
     use crate::stall::RankState;
-    use std::os::unix::process::ExitStatusExt as _;
-    use std::process::ExitStatus;
 
     fn failure() -> Failure {
         let stderr = Some(vec!["a".to_owned(), String::new()]);
-        let cause = Cause::Worker { rank: 3, status: ExitStatus::from_raw(9), stderr };
-        let (host, after) = ("nodeB".to_owned(), Duration::from_millis(1234));
+        let cause = Cause::Worker { rank: 3, status: 9, stderr };
+        let (host, after) = ("nodeB".to_owned(), Time(Duration::from_millis(1234)));
         Failure { node: 1, host, after, no_restart: Some(NoRestart::Code(126)), cause }
     }
 
@@ -347,7 +335,7 @@ mod tests {
         let cause = Cause::Other { text: "cannot".to_owned() };
         let other = Failure { cause, no_restart: None, ..failure() };
         let summary = "rank 2 on node1: stopped by a signal".to_owned();
-        let cause = Cause::Stalled { timeout: Duration::from_secs(5), summary };
+        let cause = Cause::Stalled { timeout: Time(Duration::from_secs(5)), summary };
         let stalled = Failure { cause, no_restart: None, ..failure() };
         vec![
             Event::Failing { urgency: Urgency::Signal },
@@ -362,7 +350,7 @@ mod tests {
             Event::Active,
             Event::Inspected {
                 round: 3,
-                after: Duration::from_secs(9),
+                after: Time(Duration::from_secs(9)),
                 ranks: vec![RankState::waiting(2)],
             },
         ]
@@ -379,7 +367,11 @@ mod tests {
         vec![
             Order::Stop { again: 4, urgency: Urgency::Failure, stall: None },
             Order::Inspect { round: 3 },
-            Order::Start { again: 5, pause: Duration::from_secs(2), failure: Box::new(failure()) },
+            Order::Start {
+                again: 5,
+                pause: Time(Duration::from_secs(2)),
+                failure: Box::new(failure()),
+            },
             Order::Finish(Verdict::Done),
             Order::Finish(Verdict::Failed(Box::new(failed))),
             Order::Finish(Verdict::Lost { node: 2, host, reason }),
@@ -429,8 +421,7 @@ mod tests {
     #[test]
     fn a_node_speaks_for_itself_and_cannot_command_a_terminal() {
         let evil = || "\x1b]0;x".to_owned();
-        let cause =
-            Cause::Worker { rank: 0, status: ExitStatus::from_raw(9), stderr: Some(vec![evil()]) };
+        let cause = Cause::Worker { rank: 0, status: 9, stderr: Some(vec![evil()]) };
         let failure = Box::new(Failure { host: evil(), cause, ..failure() });
         let sent = wire::write(&Event::Failed { failure, endings: vec![] });
         let Some(Event::Failed { failure, .. }) = event(5, &sent) else { panic!() };

@@ -83,7 +83,7 @@ impl Launch {
         let ranks = self.workers.first().and_then(|worker| worker.ranks_on_host());
         let share = ranks.map(|ranks| share::of_workers(ranks, self.keep_binding).threads);
         let of_worker = |index: usize| {
-            let own = bound.get(index).and_then(|own| u32::try_from(own.len()).ok());
+            let own = bound.get(index).and_then(|own| u32::try_from(own.cores).ok());
             let share = share.map(|share| own.map_or(share, |own| own.min(share)));
             share.and_then(|share| Threads::count(self.threads, Some(share)))
         };

@@ -45,31 +45,27 @@ impl Copier {
     }
 }
 
-fn copy_all(new: &Receiver<Stream>, mut woken: UnixStream, buffer: &mut [u8]) {
+/// `woken`: has one byte for each new stream, and ends once there will be no more.
+fn copy_all(new: &Receiver<Stream>, woken: UnixStream, buffer: &mut [u8]) {
     let mut streams: Vec<Stream> = Vec::new();
-    let mut is_last = false;
-    while !is_last || !streams.is_empty() {
-        let Ok(ready) = wait(&woken, is_last, &streams) else { return };
+    let mut woken = Some(woken);
+    while woken.is_some() || !streams.is_empty() {
+        let Ok(ready) = wait(&streams, woken.as_ref()) else { return };
         let mut ready = ready.into_iter();
-        if ready.next().unwrap_or(false) {
-            // There is one byte for each new stream, and the end of the data if there will be no
-            // more.
-            is_last = woken.read(&mut buffer[..1]).is_ok_and(|length| length == 0);
-        }
         streams.retain_mut(|stream| {
             !ready.next().unwrap_or(false) || stream.go_on(buffer).is_continue()
         });
+        let is_woken = ready.next().unwrap_or(false);
+        woken.take_if(|woken| is_woken && matches!(woken.read(&mut buffer[..1]), Ok(0)));
         streams.extend(new.try_iter());
     }
 }
 
-/// Waits until something can be read. Returns whether it is from the waker, and then for each
-/// stream.
-fn wait(woken: &UnixStream, is_last: bool, streams: &[Stream]) -> rustix::io::Result<Vec<bool>> {
-    let wanted = if is_last { PollFlags::empty() } else { PollFlags::IN };
-    let mut polled = Vec::with_capacity(1 + streams.len());
-    polled.push(PollFd::new(woken, wanted));
-    polled.extend(streams.iter().map(|stream| PollFd::new(&stream.from, PollFlags::IN)));
+/// Waits until something can be read. Returns whether it is from each stream, and from the waker.
+fn wait(streams: &[Stream], woken: Option<&UnixStream>) -> rustix::io::Result<Vec<bool>> {
+    let streams_of = streams.iter().map(|stream| PollFd::new(&stream.from, PollFlags::IN));
+    let mut polled: Vec<_> =
+        streams_of.chain(woken.map(|woken| PollFd::new(woken, PollFlags::IN))).collect();
     streams.iter().for_each(|stream| stream.lines.progress.set_idle(true));
     let outcome = poll(&mut polled, None);
     streams.iter().for_each(|stream| stream.lines.progress.set_idle(false));
@@ -77,8 +73,7 @@ fn wait(woken: &UnixStream, is_last: bool, streams: &[Stream]) -> rustix::io::Re
         Ok(_) | Err(rustix::io::Errno::INTR) => {}
         Err(error) => return Err(error),
     }
-    let ready = polled.iter().map(|polled| !polled.revents().is_empty());
-    Ok(ready.enumerate().map(|(index, is_ready)| is_ready && (index > 0 || !is_last)).collect())
+    Ok(polled.iter().map(|polled| !polled.revents().is_empty()).collect())
 }
 
 impl Stream {

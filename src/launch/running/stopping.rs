@@ -7,7 +7,7 @@ use super::{Exit, Member, Running};
 use crate::error::LaunchError;
 use crate::job::{Event, Urgency};
 use crate::report::{How, LaunchReport, killed};
-use crate::stop::{self, Request, SIGHUP, SIGKILL, SIGPIPE, is_request};
+use crate::stop::{self, Request, SIGHUP, SIGPIPE, is_killed, is_request};
 use mpienv_core::seam::signal;
 use mpienv_core::{ErrorKind, host_name};
 
@@ -103,14 +103,14 @@ impl Running {
     /// visible reason.
     pub(super) fn tell_stops(&mut self) {
         for member in &self.members {
-            if let Some(stop) = self.supervisor.newly_stopped(&member.child) {
+            if let Some(signal) = self.supervisor.newly_stopped(&member.child) {
                 // A signal handler that uses the terminal is stopped again each time it continues.
-                let is_stuck = stop.is_by_terminal() && self.supervisor.has_asked_to_end();
+                let is_stuck = stop::is_by_terminal(signal) && self.supervisor.has_asked_to_end();
                 if is_stuck {
                     self.stuck.get_or_insert_with(|| Request::new(SIGHUP));
                 }
                 let killed_in = is_stuck.then_some(self.grace.after_signal);
-                stop::tell_stop(member.role, member.child.id(), stop, killed_in);
+                stop::tell_stop(member.role, member.child.id(), signal, killed_in);
             }
         }
     }
@@ -276,10 +276,6 @@ impl Running {
 /// Returns whether the first failure that was noticed follows from another worker's.
 fn is_consequence(first: ExitStatus, cause: ExitStatus) -> bool {
     if is_killed(cause) { !is_killed(first) } else { has_lost_another(first) }
-}
-
-fn is_killed(status: ExitStatus) -> bool {
-    signal(status) == Some(SIGKILL)
 }
 
 /// Returns whether a worker has exited with the code of one that lost another.

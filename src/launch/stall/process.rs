@@ -3,6 +3,8 @@
 use std::fs;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use super::Doing;
 use crate::process::stat_fields;
 
@@ -38,20 +40,43 @@ fn children(process: u32) -> Vec<u32> {
 
 /// Returns the CPU time that all threads of a process have used.
 pub(super) fn cpu_time(process: u32) -> Option<Duration> {
-    let stat = Stat::of(process)?;
-    Some(TICK * stat.ticks)
+    cpu_time_of(&text(process, "stat")?)
+}
+
+/// Parses `number (name) state ... utime stime ...`.
+fn cpu_time_of(stat: &str) -> Option<Duration> {
+    let (_, fields) = stat_fields(stat)?;
+    let ticks = |index: usize| fields.get(index)?.parse::<u32>().ok();
+    Some(TICK * ticks(11)?.saturating_add(ticks(12)?))
 }
 
 /// What a process is doing.
-#[derive(Debug, Default, PartialEq)]
-pub(super) struct ProcessState {
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ProcessState {
     pub command: String,
     pub doing: Doing,
+    /// The system call in which its main thread is.
     pub call: Option<String>,
+    /// The function of the kernel in which its main thread waits.
     pub channel: Option<String>,
 }
 
 impl ProcessState {
+    /// Returns where its main thread is: `waiting in futex (futex_do_wait)`.
+    pub(super) fn activity(&self) -> String {
+        let mut activity = self.doing.to_string();
+        if self.doing == Doing::Stopped || self.doing == Doing::Runs {
+            return activity;
+        }
+        if let Some(call) = &self.call {
+            activity += &format!(" in {call}");
+        }
+        if let Some(channel) = &self.channel {
+            activity += &format!(" ({channel})");
+        }
+        activity
+    }
+
     /// Whether it slept during the whole look: a process that wakes in between has a state, but no
     /// wait channel.
     fn is_settled(&self) -> bool {
@@ -85,18 +110,19 @@ fn settled(mut observe: impl FnMut() -> Option<ProcessState>) -> Option<ProcessS
 }
 
 fn observe(process: u32) -> Option<ProcessState> {
-    let stat = Stat::of(process)?;
+    let stat = text(process, "stat")?;
+    let (command, fields) = stat_fields(&stat)?;
     let call = text(process, "syscall").and_then(|text| Call::of(&text));
-    let doing = match stat.state {
-        'T' | 't' => Doing::Stopped,
-        'D' => Doing::Disk,
-        'R' => Doing::Runs,
-        'S' if call.as_ref().is_some_and(|call| call.is_sleep) => Doing::Sleeps,
-        'S' => Doing::Waits,
+    let doing = match *fields.first()? {
+        "T" | "t" => Doing::Stopped,
+        "D" => Doing::Disk,
+        "R" => Doing::Runs,
+        "S" if call.as_ref().is_some_and(|call| call.is_sleep) => Doing::Sleeps,
+        "S" => Doing::Waits,
         _ => Doing::Unknown,
     };
     Some(ProcessState {
-        command: stat.name,
+        command: command.to_owned(),
         doing,
         call: call.map(|call| call.name),
         channel: wait_channel(process),
@@ -111,27 +137,6 @@ fn wait_channel(process: u32) -> Option<String> {
 fn text(process: u32, name: &str) -> Option<String> {
     let bytes = fs::read(format!("/proc/{process}/{name}")).ok()?;
     Some(String::from_utf8_lossy(&bytes).into_owned())
-}
-
-/// The parts of `/proc/PID/stat` that matter here.
-struct Stat {
-    name: String,
-    state: char,
-    ticks: u32,
-}
-
-impl Stat {
-    fn of(process: u32) -> Option<Stat> {
-        Stat::read(&text(process, "stat")?)
-    }
-
-    /// Parses `number (name) state ... utime stime ...`.
-    fn read(stat: &str) -> Option<Stat> {
-        let (name, fields) = stat_fields(stat)?;
-        let ticks = |index: usize| fields.get(index)?.parse::<u32>().ok();
-        let ticks = ticks(11)?.saturating_add(ticks(12)?);
-        Some(Stat { name: name.to_owned(), state: fields.first()?.chars().next()?, ticks })
-    }
 }
 
 /// Numbers and names. A call that is not here has its number as its name.
@@ -251,11 +256,9 @@ mod tests {
     #[test]
     fn the_name_of_a_process_may_look_like_what_follows() {
         let text = "7 (a) Z 1 (b) S 5 6 6 0 -1 4194304 0 0 0 0 250 50 0 0 20 0 1 0 4711 0 0\n";
-        let stat = Stat::read(text).unwrap();
-        assert_eq!(
-            (stat.name.as_str(), stat.state, TICK * stat.ticks),
-            ("a) Z 1 (b", 'S', Duration::from_secs(3))
-        );
+        let (name, fields) = stat_fields(text).unwrap();
+        assert_eq!((name, fields[0]), ("a) Z 1 (b", "S"));
+        assert_eq!(cpu_time_of(text), Some(Duration::from_secs(3)));
     }
 
     #[test]

@@ -4,13 +4,15 @@ use std::collections::BTreeSet;
 use std::io::Write as _;
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::ser::{Serialize, SerializeMap as _, Serializer};
 
+use super::process::ProcessState;
 use super::{Doing, RankState};
 use crate::error::LaunchError;
 use crate::log_file::Folder;
 use crate::report::{of_ranks, seconds};
 use crate::tell;
+use crate::wire::Time;
 
 /// How many ranks of those that are in the same place the text describes one by one.
 const DESCRIBED: usize = 8;
@@ -43,16 +45,18 @@ impl Stall {
         let different = different(&ranks);
         let mut groups: Vec<Group> = Vec::new();
         for (state, differs) in ranks.into_iter().zip(different) {
-            let key = |state: &RankState| (state.activity(), state.stack.clone());
+            let key = |state: &RankState| (state.now.activity(), state.stack.clone());
             let same = groups.iter_mut().find(|group| {
                 let first = group.ranks.first();
                 group.differs == differs && first.map(key) == Some(key(&state))
             });
             match same {
                 Some(group) => group.ranks.push(state),
-                None => {
-                    groups.push(Group { activity: state.activity(), differs, ranks: vec![state] })
-                }
+                None => groups.push(Group {
+                    activity: state.now.activity(),
+                    differs,
+                    ranks: vec![state],
+                }),
             }
         }
         // The odd ones are the news.
@@ -124,15 +128,16 @@ impl Stall {
 
 /// Describes a rank in one line.
 fn one(state: &RankState) -> String {
-    let RankState { rank, host, written, touched, line, process, command, cpu, window, .. } = state;
+    let RankState { rank, host, written, touched, line, process, now, cpu, window, .. } = state;
+    let ProcessState { command, .. } = now;
     let written = match written {
-        Some(written) => format!("last output {} ago", seconds(*written)),
+        Some(written) => format!("last output {} ago", seconds(written.0)),
         None => "no output".to_owned(),
     };
     let touched = touched
-        .map_or(String::new(), |touched| format!(", last heartbeat {} ago", seconds(touched)));
+        .map_or(String::new(), |touched| format!(", last heartbeat {} ago", seconds(touched.0)));
     let cpu = cpu.map_or(String::new(), |cpu| {
-        format!(", CPU time {:.1} of {:.1} s", cpu.as_secs_f64(), window.as_secs_f64())
+        format!(", CPU time {:.1} of {:.1} s", cpu.0.as_secs_f64(), window.0.as_secs_f64())
     });
     let line = line.as_ref().map_or(String::new(), |line| format!("; last line: {line}"));
     format!("rank {rank} on {host}, process {process} ({command}): {written}{touched}{cpu}{line}")
@@ -141,12 +146,12 @@ fn one(state: &RankState) -> String {
 /// Forgets the wait channels of all ranks in a call, if that of one of them is not known: such a
 /// rank does not differ from the others.
 fn compare_known_channels(ranks: &mut [RankState]) {
-    let activity = |state: &RankState| (state.doing, state.call.clone());
+    let activity = |state: &RankState| (state.now.doing, state.now.call.clone());
     let unknown: BTreeSet<_> =
-        ranks.iter().filter(|state| state.channel.is_none()).map(activity).collect();
+        ranks.iter().filter(|state| state.now.channel.is_none()).map(activity).collect();
     for state in ranks {
         if unknown.contains(&activity(state)) {
-            state.channel = None;
+            state.now.channel = None;
         }
     }
 }
@@ -157,16 +162,16 @@ fn compare_known_channels(ranks: &mut [RankState]) {
 /// their places tell, and of those the Python frames tell more: of ranks in one collective, some
 /// wait for the network and others for a process on their host.
 fn different(ranks: &[RankState]) -> Vec<bool> {
-    let by_doing = odd(ranks, |state| state.doing, |doing| std::cmp::Reverse(*doing), false);
+    let by_doing = odd(ranks, |state| state.now.doing, |doing| std::cmp::Reverse(*doing), false);
     let by_doing = by_doing
-        .unwrap_or_else(|| ranks.iter().map(|state| state.doing == Doing::Stopped).collect());
+        .unwrap_or_else(|| ranks.iter().map(|state| state.now.doing == Doing::Stopped).collect());
     if by_doing.contains(&true) {
         return by_doing;
     }
     let none = vec![false; ranks.len()];
     match ranks.iter().all(|state| !state.stack.is_empty()) {
         true => odd(ranks, |state| state.stack.clone(), |_| (), true),
-        false => odd(ranks, RankState::activity, |_| (), true),
+        false => odd(ranks, |state| state.now.activity(), |_| (), true),
     }
     .unwrap_or(none)
 }
@@ -201,7 +206,7 @@ fn write_json(stall: &Stall, folder: &Folder) -> Result<(), LaunchError> {
     file.write_all(&json).map_err(error)
 }
 
-#[derive(Serialize)]
+#[derive(serde::Serialize)]
 struct Json<'a> {
     silent_seconds: f64,
     /// The ranks that differ from the most.
@@ -209,54 +214,42 @@ struct Json<'a> {
     ranks: Vec<JsonRank<'a>>,
 }
 
-#[derive(Serialize)]
-struct JsonRank<'a> {
-    rank: u32,
-    host: &'a str,
-    process: u32,
-    command: &'a str,
-    differs: bool,
-    state: Doing,
-    system_call: Option<&'a str>,
-    wait_channel: Option<&'a str>,
-    output_age_seconds: Option<f64>,
-    heartbeat_age_seconds: Option<f64>,
-    last_line: Option<&'a str>,
-    cpu_seconds: Option<f64>,
-    cpu_window_seconds: f64,
-    python_stack: &'a [String],
+/// A rank, and whether it differs from the most.
+struct JsonRank<'a>(&'a RankState, bool);
+
+impl Serialize for JsonRank<'_> {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let JsonRank(state, differs) = self;
+        let seconds = |time: Option<Time>| time.map(|time| time.0.as_secs_f64());
+        let mut rank = to.serialize_map(None)?;
+        rank.serialize_entry("rank", &state.rank)?;
+        rank.serialize_entry("host", &state.host)?;
+        rank.serialize_entry("process", &state.process)?;
+        rank.serialize_entry("command", &state.now.command)?;
+        rank.serialize_entry("differs", differs)?;
+        rank.serialize_entry("state", &state.now.doing)?;
+        rank.serialize_entry("system_call", &state.now.call)?;
+        rank.serialize_entry("wait_channel", &state.now.channel)?;
+        rank.serialize_entry("output_age_seconds", &seconds(state.written))?;
+        rank.serialize_entry("heartbeat_age_seconds", &seconds(state.touched))?;
+        rank.serialize_entry("last_line", &state.line)?;
+        rank.serialize_entry("cpu_seconds", &seconds(state.cpu))?;
+        rank.serialize_entry("cpu_window_seconds", &state.window.0.as_secs_f64())?;
+        rank.serialize_entry("python_stack", &state.stack)?;
+        rank.end()
+    }
 }
 
 impl Json<'_> {
     fn of(stall: &Stall) -> Json<'_> {
         let all = stall.groups.iter();
-        let all = all.flat_map(|group| group.ranks.iter().map(|state| (group.differs, state)));
-        let mut ranks: Vec<_> = all.map(|(differs, state)| JsonRank::of(differs, state)).collect();
-        ranks.sort_by_key(|rank| rank.rank);
-        let differ = ranks.iter().filter(|rank| rank.differs).map(|rank| rank.rank).collect();
+        let all =
+            all.flat_map(|group| group.ranks.iter().map(|rank| JsonRank(rank, group.differs)));
+        let mut ranks: Vec<_> = all.collect();
+        ranks.sort_by_key(|JsonRank(state, _)| state.rank);
+        let differ = ranks.iter().filter(|JsonRank(_, differs)| *differs);
+        let differ = differ.map(|JsonRank(state, _)| state.rank).collect();
         Json { silent_seconds: stall.timeout.as_secs_f64(), differ, ranks }
-    }
-}
-
-impl JsonRank<'_> {
-    fn of(differs: bool, state: &RankState) -> JsonRank<'_> {
-        let seconds = |time: Option<Duration>| time.map(|time| time.as_secs_f64());
-        JsonRank {
-            rank: state.rank,
-            host: &state.host,
-            process: state.process,
-            command: &state.command,
-            differs,
-            state: state.doing,
-            system_call: state.call.as_deref(),
-            wait_channel: state.channel.as_deref(),
-            output_age_seconds: seconds(state.written),
-            heartbeat_age_seconds: seconds(state.touched),
-            last_line: state.line.as_deref(),
-            cpu_seconds: seconds(state.cpu),
-            cpu_window_seconds: state.window.as_secs_f64(),
-            python_stack: &state.stack,
-        }
     }
 }
 
@@ -265,7 +258,9 @@ mod tests {
     use super::*;
 
     fn state(rank: u32, doing: Doing, call: &str) -> RankState {
-        RankState { doing, call: Some(call.to_owned()), ..RankState::waiting(rank) }
+        let mut state = RankState::waiting(rank);
+        (state.now.doing, state.now.call) = (doing, Some(call.to_owned()));
+        state
     }
 
     /// The ranks that differ from the most.
@@ -328,10 +323,10 @@ mod tests {
     fn if_all_wait_the_frame_or_the_call_of_the_odd_one_differs() {
         let mut ranks: Vec<_> = (0..4).map(|rank| state(rank, Doing::Waits, "futex")).collect();
         assert_eq!(differ(&ranks), [0; 0]);
-        ranks[3].call = Some("read".to_owned());
+        ranks[3].now.call = Some("read".to_owned());
         assert_eq!(differ(&ranks), [3]);
         // Of two hosts, those that speak to the other host wait elsewhere.
-        ranks[1].call = Some("read".to_owned());
+        ranks[1].now.call = Some("read".to_owned());
         assert_eq!(differ(&ranks), [0; 0]);
         for state in &mut ranks {
             state.stack = vec!["all_reduce (sum.py:3)".to_owned()];
@@ -345,7 +340,7 @@ mod tests {
     fn a_rank_whose_wait_channel_is_not_known_does_not_differ_for_that() {
         let mut ranks: Vec<_> = (0..4).map(|rank| state(rank, Doing::Waits, "futex")).collect();
         for state in &mut ranks[1..] {
-            state.channel = Some("futex_do_wait".to_owned());
+            state.now.channel = Some("futex_do_wait".to_owned());
         }
         assert_eq!(differ(&ranks), [0; 0]);
         ranks[2] = state(2, Doing::Sleeps, "clock_nanosleep");
@@ -365,7 +360,7 @@ mod tests {
 
     #[test]
     fn programs_read_which_ranks_differ_and_what_each_is_doing() {
-        let odd = RankState { doing: Doing::Stopped, ..RankState::waiting(2) };
+        let odd = state(2, Doing::Stopped, "futex");
         let ranks = vec![odd, RankState::waiting(0), RankState::waiting(1)];
         let stall = Stall::new(Duration::from_secs(5), ranks);
         let json = serde_json::to_value(Json::of(&stall)).unwrap();

@@ -9,8 +9,6 @@
 //! process that also cleared its environment.
 
 use std::process;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::SystemTime;
 
 use rustix::io::Errno;
 use rustix::process::{
@@ -18,10 +16,9 @@ use rustix::process::{
     waitpid,
 };
 
-use super::processes::{Listing, Process};
+use crate::process::random;
 
-/// How many launches this process has begun.
-static BEGUN: AtomicU32 = AtomicU32::new(0);
+use super::processes::{Listing, Process};
 
 /// The processes of one launch that have been seen.
 #[derive(Debug)]
@@ -37,10 +34,7 @@ pub(super) struct Descendants {
 impl Descendants {
     /// The descendants of a launch that this process begins now.
     pub(super) fn of_this_process() -> Descendants {
-        let time =
-            SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_nanos();
-        let count = BEGUN.fetch_add(1, Ordering::Relaxed);
-        let marker = format!("MPIENV_LAUNCH_{}_{count}_{time}", process::id());
+        let marker = format!("MPIENV_LAUNCH_{}_{}", process::id(), random());
         let own = Listing::open().and_then(|listing| listing.one(getpid()));
         Descendants::new(marker, own.map_or(0, |process| process.start))
     }
@@ -106,7 +100,8 @@ impl Adoption {
         // The program that this one replaced, such as a shell that called exec, may have adopted
         // orphans already.
         let before = matches!(child_subreaper(), Ok(Some(_)));
-        let may = ended_child() == Err(Errno::CHILD) && (before || adopt(true));
+        let may = ended_child() == Err(Errno::CHILD)
+            && (before || set_child_subreaper(Some(getpid())).is_ok());
         may.then_some(Adoption { before })
     }
 
@@ -126,7 +121,7 @@ impl Adoption {
 impl Drop for Adoption {
     fn drop(&mut self) {
         if !self.before {
-            adopt(false);
+            let _ = set_child_subreaper(None);
         }
     }
 }
@@ -136,9 +131,4 @@ impl Drop for Adoption {
 fn ended_child() -> Result<bool, Errno> {
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
     waitid(WaitId::All, options).map(|status| status.is_some())
-}
-
-/// Starts or stops adopting orphans. Returns whether the system agreed.
-fn adopt(does: bool) -> bool {
-    set_child_subreaper(does.then(getpid)).is_ok()
 }

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use rustix::io::{self, Errno};
+use rustix::io::Errno;
 use rustix::process::{
     Pid, PidfdFlags, Signal, getpid, kill_process, pidfd_open, pidfd_send_signal,
 };
@@ -62,7 +62,8 @@ impl Listing {
 
     /// Returns whether a process is dying: its exit has begun, or SIGKILL waits for it to run.
     pub(super) fn is_dying(self, id: Pid) -> bool {
-        Masks::of(&id.to_string()).has_pending(Signal::KILL)
+        // Pending for its main thread, or for the process. SIGKILL is so for each thread.
+        Masks::of(&id.to_string()).has(&["SigPnd", "ShdPnd"], Signal::KILL)
             || self.one(id).is_some_and(|process| process.exits || !process.lives)
     }
 
@@ -70,50 +71,47 @@ impl Listing {
     /// Returns false if this process may not send it.
     pub(super) fn send(self, signal: Signal, to: &Process) -> bool {
         let is_the_same = || self.one(to.id).is_some_and(|now| now.start == to.start);
-        send_if(is_the_same, signal, to.id) != Err(Errno::PERM)
+        let sent = match pidfd_open(to.id, PidfdFlags::empty()) {
+            // The handle refers to one process, so the check stays valid even if the process exits
+            // and another one gets its ID.
+            Ok(held) if is_the_same() => pidfd_send_signal(&held, signal),
+            Err(Errno::SRCH) => Ok(()),
+            // The kernel is older than 5.3, a sandbox forbids it, or too many files are open.
+            Err(_) if is_the_same() => kill_process(to.id, signal),
+            _ => Ok(()),
+        };
+        sent != Err(Errno::PERM)
     }
 }
 
-/// How a process handles signals, one bit each, as Linux lists them. Empty on other systems.
-#[derive(Debug, Default)]
-pub(super) struct Masks {
-    ignored: u64,
-    caught: u64,
-    /// For its main thread. SIGKILL becomes pending for each thread.
-    pending: u64,
-}
+/// How a process handles signals, as Linux lists it. Empty on other systems.
+#[derive(Debug)]
+pub(super) struct Masks(String);
 
 impl Masks {
     /// `process`: a number, or `self`.
     pub(super) fn of(process: &str) -> Masks {
-        let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
-        let mask = |name: &str| {
-            let mask = status.lines().find_map(|line| line.strip_prefix(name));
-            mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
-        };
-        Masks {
-            ignored: mask("SigIgn:"),
-            caught: mask("SigCgt:"),
-            pending: mask("SigPnd:") | mask("ShdPnd:"),
-        }
+        Masks(fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default())
+    }
+
+    /// Returns whether a signal is in one of the masks with these names, which have one bit for
+    /// each signal.
+    fn has(&self, names: &[&str], signal: Signal) -> bool {
+        let mut masks = self.0.lines().filter_map(|line| line.split_once(':'));
+        masks.any(|(name, mask)| {
+            let mask = u64::from_str_radix(mask.trim(), 16).unwrap_or(0);
+            names.contains(&name) && mask >> (signal.as_raw() - 1) & 1 == 1
+        })
     }
 
     pub(super) fn ignores(&self, signal: Signal) -> bool {
-        self.ignored & bit(signal) != 0
-    }
-
-    fn has_pending(&self, signal: Signal) -> bool {
-        self.pending & bit(signal) != 0
+        self.has(&["SigIgn"], signal)
     }
 
     /// Returns whether the signal has its default effect.
     pub(super) fn leaves(&self, signal: Signal) -> bool {
-        (self.ignored | self.caught) & bit(signal) == 0
+        !self.has(&["SigIgn", "SigCgt"], signal)
     }
-}
-
-fn bit(signal: Signal) -> u64 {
-    1 << (signal.as_raw() - 1)
 }
 
 /// A process as it was when it was read.
@@ -151,19 +149,6 @@ fn read(id: Pid, stat: &str) -> Option<Process> {
         lives: !matches!(fields[0], "Z" | "X"),
         exits: fields.get(6)?.parse::<u32>().ok()? & EXITING != 0,
     })
-}
-
-/// Sends a signal to the process with this ID if it is the one that is meant.
-fn send_if(is_meant: impl Fn() -> bool, signal: Signal, id: Pid) -> io::Result<()> {
-    match pidfd_open(id, PidfdFlags::empty()) {
-        // The handle refers to one process, so the check stays valid even if the process exits and
-        // another one gets its ID.
-        Ok(held) if is_meant() => pidfd_send_signal(&held, signal),
-        Err(Errno::SRCH) => Ok(()),
-        // The kernel is older than 5.3, a sandbox forbids it, or too many files are open.
-        Err(_) if is_meant() => kill_process(id, signal),
-        _ => Ok(()),
-    }
 }
 
 #[cfg(test)]

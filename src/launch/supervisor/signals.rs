@@ -41,13 +41,13 @@ static IDLE: LazyLock<Arc<AtomicBool>> = LazyLock::new(|| {
 });
 
 /// Interrupts a wait from another thread.
-#[derive(Debug)]
-pub(crate) struct Waker(UnixStream);
+#[derive(Clone, Debug)]
+pub(crate) struct Waker(Arc<UnixStream>);
 
 impl Waker {
     pub(crate) fn wake(&self) {
         // An error means that nothing waits anymore.
-        let _ = (&self.0).write(&[0]);
+        let _ = (&*self.0).write(&[0]);
     }
 }
 
@@ -64,7 +64,7 @@ pub(crate) struct Signals {
     registered: Vec<SigId>,
     /// Receives a byte for each signal.
     wakes: UnixStream,
-    waker: UnixStream,
+    waker: Waker,
 }
 
 impl Signals {
@@ -81,7 +81,7 @@ impl Signals {
             late: Mutex::default(),
             registered: Vec::new(),
             wakes,
-            waker,
+            waker: Waker(Arc::new(waker)),
         };
         // Under nohup, hang-ups must be ignored by the workers too.
         for signal in PASSED_ON.into_iter().filter(|signal| !MASKS.ignores(*signal)) {
@@ -99,14 +99,14 @@ impl Signals {
     }
 
     fn wake_by(&mut self, signal: Signal) -> io::Result<()> {
-        let waker = self.waker.try_clone()?;
+        let waker = self.waker.0.try_clone()?;
         self.registered.push(low_level::pipe::register(signal.as_raw(), waker)?);
         Ok(())
     }
 
     /// Returns what interrupts a wait.
-    pub(crate) fn waker(&self) -> io::Result<Waker> {
-        self.waker.try_clone().map(Waker)
+    pub(crate) fn waker(&self) -> Waker {
+        self.waker.clone()
     }
 
     /// Waits for a signal, or until a child has exited or was stopped. Returns the signals to pass

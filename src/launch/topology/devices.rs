@@ -19,7 +19,8 @@ const CLASSES: [(&str, &[&str]); 2] =
 /// The GPUs of one vendor, NVIDIA's if there are several, in the order of their PCI addresses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Devices {
-    all: Vec<Device>,
+    /// The GPUs.
+    pub all: Vec<Device>,
     vendor: &'static str,
     /// How many devices of any maker programs can open here, and the pattern of the names of their
     /// files, if there are any. A container may have only some of the host's.
@@ -59,12 +60,6 @@ impl Devices {
     #[must_use]
     pub fn models(&self) -> BTreeSet<&str> {
         self.all.iter().filter_map(|device| device.name.as_deref()).collect()
-    }
-
-    /// Returns the GPUs in the order of their PCI addresses.
-    #[must_use]
-    pub fn all(&self) -> &[Device] {
-        &self.all
     }
 
     /// Returns the GPUs that this process sees, in its own order.

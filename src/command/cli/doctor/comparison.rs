@@ -117,7 +117,7 @@ impl Cores {
     pub(super) fn new(machine: &Machine) -> Cores {
         let cores = |cpus: &Cpus| {
             let whole = |cpu: u32| {
-                let mut all = machine.topology.cores().iter();
+                let mut all = machine.topology.cores.iter();
                 let core = all.find(|core| core.cpus.contains(cpu));
                 core.and_then(|core| core.cpus.first()).unwrap_or(cpu)
             };
