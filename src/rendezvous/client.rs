@@ -149,7 +149,7 @@ fn attempt(
             let mut welcome = &welcome[..];
             let left = take(&mut welcome);
             let (Some(left), Some(number)) = (left, rank_0.directions.open_number(welcome)) else {
-                return Err(Again(out_of_order()));
+                return Err(Again(ConnectFailure::out_of_order()));
             };
             let left = Duration::from_millis(u32::from_be_bytes(left).into());
             Ok(Welcomed { rank_0, left, meeting: secret.key.of_meeting(&number) })
@@ -159,19 +159,15 @@ fn attempt(
             rank: settings.rank.index(),
             master: settings.master(),
         })),
-        ReplyKind::TimedOut | ReplyKind::Mismatch | ReplyKind::Lost | ReplyKind::TurnedAway => {
-            Err(match rank_0.payload(head, LONGEST_TEXT) {
-                Ok(text) => Final(failure(head.kind, &text)),
+        kind => Err(match failure(kind) {
+            Some(failure) => match rank_0.payload(head, LONGEST_TEXT) {
+                Ok(text) => Final(failure(printable(&text))),
                 Err(Bad::Tag) => Again(ConnectFailure::Unproven),
                 Err(Bad::Io(error)) => Again(ConnectFailure::NotMpienv(error.to_string())),
-            })
-        }
-        _ => Err(Again(out_of_order())),
+            },
+            None => Again(ConnectFailure::out_of_order()),
+        }),
     }
-}
-
-fn out_of_order() -> ConnectFailure {
-    ConnectFailure::NotMpienv("it answered out of order".to_owned())
 }
 
 /// Returns the secret that this rank shares with what greeted it with this credential. `timed_out`
@@ -277,10 +273,9 @@ fn wait(settings: &Rendezvous, welcomed: Welcomed) -> Result<(Gathered, Channel)
         rank_0.confirm().map_err(|error| settings.lost(error))?;
         head = next(settings, &mut rank_0.line, started)?;
     }
-    let is_own_version = rank_0.directions.is_exchanged;
     let mut read = |most| rank_0.payload(head, most).map_err(|bad| settings.lost(bad));
     let gathered = match head.kind {
-        ReplyKind::Done | ReplyKind::Table if !is_own_version => {
+        ReplyKind::Done | ReplyKind::Table if head.version != Version::OWN => {
             return Err(settings.lost(format!("it runs {}", head.version)));
         }
         ReplyKind::Done => Gathered::Reply(read(LONGEST_BLOB)?),
@@ -290,16 +285,10 @@ fn wait(settings: &Rendezvous, welcomed: Welcomed) -> Result<(Gathered, Channel)
             let rows = rows.ok_or_else(|| settings.lost("its list of ranks cannot be read"))?;
             Gathered::All(Meeting::new(rows, reached, meeting))
         }
-        ReplyKind::TimedOut | ReplyKind::Mismatch | ReplyKind::Lost | ReplyKind::TurnedAway => {
-            return Err(failure(head.kind, &read(LONGEST_TEXT)?));
-        }
-        ReplyKind::Welcome
-        | ReplyKind::OtherJob
-        | ReplyKind::Ready
-        | ReplyKind::Greeting
-        | ReplyKind::Message => {
-            return Err(settings.lost("it answered out of order"));
-        }
+        kind => match failure(kind) {
+            Some(failure) => return Err(failure(printable(&read(LONGEST_TEXT)?))),
+            None => return Err(settings.lost("it answered out of order")),
+        },
     };
     let Introduced { line, directions } = rank_0;
     Ok((gathered, Channel { rank: 0, stream: line.stream, directions }))
@@ -329,13 +318,16 @@ fn next(
     })
 }
 
-fn failure(kind: ReplyKind, text: &[u8]) -> RendezvousError {
-    let report = printable(text);
+/// The failure that a reply of this kind reports by its text, if it reports any.
+fn failure(kind: ReplyKind) -> Option<fn(String) -> RendezvousError> {
     match kind {
-        ReplyKind::TimedOut => RendezvousError::Missing { report, missing: Vec::new() },
-        ReplyKind::Lost => RendezvousError::Lost { report },
-        ReplyKind::TurnedAway => RendezvousError::TurnedAway { report },
-        _ => RendezvousError::Mismatch { report },
+        ReplyKind::TimedOut => {
+            Some(|report| RendezvousError::Missing { report, missing: Vec::new() })
+        }
+        ReplyKind::Lost => Some(|report| RendezvousError::Lost { report }),
+        ReplyKind::TurnedAway => Some(|report| RendezvousError::TurnedAway { report }),
+        ReplyKind::Mismatch => Some(|report| RendezvousError::Mismatch { report }),
+        _ => None,
     }
 }
 

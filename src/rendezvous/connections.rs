@@ -37,14 +37,12 @@ pub(super) struct Connection<S> {
 
 /// Returns how many bytes were read, or `None` if there is nothing to read now. An end is an error.
 pub(super) fn read(stream: &mut TcpStream, into: &mut [u8]) -> io::Result<Option<usize>> {
-    loop {
-        match stream.read(into) {
-            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-            Ok(length) => return Ok(Some(length)),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
+    // A call that does not block is never interrupted.
+    match stream.read(into) {
+        Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
+        Ok(length) => Ok(Some(length)),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+        Err(error) => Err(error),
     }
 }
 
@@ -78,7 +76,6 @@ impl<S> Connection<S> {
             match self.stream.write(&bytes[self.written..]) {
                 Ok(length) => self.written += length,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
             if self.written == bytes.len() {

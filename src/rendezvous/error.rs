@@ -243,6 +243,12 @@ pub enum ConnectFailure {
     Other(String),
 }
 
+impl ConnectFailure {
+    pub(super) fn out_of_order() -> ConnectFailure {
+        ConnectFailure::NotMpienv("it answered out of order".to_owned())
+    }
+}
+
 impl RendezvousError {
     /// Returns what the error means for an exit code: [`ErrorKind::TimedOut`], [`ErrorKind::Lost`]
     /// or [`ErrorKind::Refused`].

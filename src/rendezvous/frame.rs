@@ -113,19 +113,14 @@ pub(super) enum ReplyKind {
 }
 
 impl ReplyKind {
-    const ALL: [ReplyKind; 11] = [
-        ReplyKind::Welcome,
-        ReplyKind::Table,
-        ReplyKind::Done,
-        ReplyKind::TimedOut,
-        ReplyKind::Mismatch,
-        ReplyKind::OtherJob,
-        ReplyKind::Ready,
-        ReplyKind::Lost,
-        ReplyKind::Greeting,
-        ReplyKind::Message,
-        ReplyKind::TurnedAway,
-    ];
+    fn of(code: u8) -> Option<ReplyKind> {
+        use ReplyKind::*;
+        let all = [
+            Welcome, Table, Done, TimedOut, Mismatch, OtherJob, Ready, Lost, Greeting, Message,
+            TurnedAway,
+        ];
+        all.into_iter().find(|&kind| kind as u8 == code)
+    }
 }
 
 /// Encodes a reply without its tag. Callers keep payloads well below 4 GiB.
@@ -179,7 +174,7 @@ impl ReplyHead {
         let mut rest = raw.strip_prefix(&MAGIC)?;
         let version = Version::take(&mut rest)?;
         let [code] = take(&mut rest)?;
-        let kind = ReplyKind::ALL.into_iter().find(|&kind| kind as u8 == code)?;
+        let kind = ReplyKind::of(code)?;
         Some(ReplyHead { raw, version, kind, length: u32::from_be_bytes(take(&mut rest)?) })
     }
 }
@@ -209,7 +204,7 @@ mod tests {
         let exchange = Exchange::new().unwrap();
         let greeting = greeting(&exchange.public, &[]);
         let (wire, _) = hello.encode(&secret.key, &greeting, Exchange::new().unwrap()).unwrap();
-        (HelloReader::new(exchange, Purpose::OF_MEETING), wire)
+        (HelloReader::new(exchange, None), wire)
     }
 
     fn wire(hello: &Hello) -> (HelloReader, Vec<u8>) {
@@ -275,7 +270,7 @@ mod tests {
         let key = secret().key.exchanged(of_rank, &of_master.public).unwrap();
         let mut both = key.directions(&greeting(&of_master.public, &[]), &claim);
         let wire = [claim, both.incoming.tag(&digest(&[])).to_vec()].concat();
-        let mut reader = HelloReader::new(of_master, Purpose::OF_MEETING);
+        let mut reader = HelloReader::new(of_master, None);
         assert_eq!(reader.feed(&wire, &secret()), Err(Reject::NotMpienv));
         assert!(reader.held() <= 512);
     }

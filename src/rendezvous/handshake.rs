@@ -25,6 +25,7 @@ pub use crate::auth::Directions;
 pub use crate::frame::Purpose;
 
 /// A connection whose reads and writes fail after a deadline.
+#[derive(Debug)]
 pub(crate) struct Link {
     pub(crate) stream: TcpStream,
     pub(crate) deadline: Instant,
@@ -44,7 +45,7 @@ impl Link {
         if head.kind != ReplyKind::Greeting
             || !(LENGTH..=LENGTH + LONGEST_CREDENTIAL).contains(&length)
         {
-            return Err(ConnectFailure::NotMpienv("it answered out of order".to_owned()));
+            return Err(ConnectFailure::out_of_order());
         }
         let mut greeting = head.raw.to_vec();
         greeting.resize(REPLY_HEAD + length, 0);
@@ -100,16 +101,10 @@ impl Link {
 }
 
 /// A connection on which this rank has said hello.
+#[derive(Debug)]
 pub struct Introduced {
     pub(crate) line: Link,
     pub(crate) directions: Directions,
-}
-
-/// Prints nothing of it: the connection has keys.
-impl fmt::Debug for Introduced {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Introduced").finish_non_exhaustive()
-    }
 }
 
 impl Introduced {
@@ -241,14 +236,6 @@ impl ConnectionKey {
         let key = for_purpose(shared, format!("connections to rank {to}").as_bytes());
         ConnectionKey { secret: Secret::of_key(key), purpose }
     }
-
-    /// The only purpose for which a rank may connect.
-    pub(super) fn purposes(&self) -> &'static [Purpose] {
-        match self.purpose {
-            Purpose::Watch => &[Purpose::Watch],
-            _ => &[Purpose::Collective],
-        }
-    }
 }
 
 /// Why a connection to a rank failed.
@@ -291,7 +278,7 @@ impl Guest {
     pub fn new(key: &ConnectionKey) -> io::Result<(Guest, Vec<u8>)> {
         let exchange = Exchange::new()?;
         let greeting = greeting(&exchange.public, &[]);
-        Ok((Guest(Box::new(HelloReader::new(exchange, key.purposes()))), greeting))
+        Ok((Guest(Box::new(HelloReader::new(exchange, Some(key.purpose)))), greeting))
     }
 
     /// Takes the next bytes. Returns the rank once its hello is complete and has the world size

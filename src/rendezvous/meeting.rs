@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 
 use super::auth::{self, Bytes32};
-use super::table::{Origin, Row};
+use super::table::Row;
 use mpienv_core::Port;
 
 /// What a rank gets from [`Rendezvous::gather_with_reply`](super::Rendezvous::gather_with_reply).
@@ -78,10 +78,7 @@ impl Meeting {
             SocketAddr::V4(_) => 0,
         };
         let member = |row: Row| {
-            let address = match row.origin {
-                Origin::WithFirst => reached.ip().to_canonical(),
-                Origin::Address(address) => address,
-            };
+            let address = row.origin.unwrap_or(reached.ip().to_canonical());
             Member { address, scope, blob: row.blob }
         };
         let members = rows.into_iter().map(member).collect();

@@ -318,9 +318,7 @@ fn some(all: impl ExactSizeIterator<Item = impl ToString>) -> Option<String> {
 
 /// Formats ranks with their addresses: `ranks 1,3-7 (10.0.0.1, 10.0.0.2)`.
 fn ranks_from(from: &Ranks) -> Option<String> {
-    let mut addresses: Vec<IpAddr> = from.values().copied().collect();
-    addresses.sort_unstable();
-    addresses.dedup();
+    let addresses: BTreeSet<&IpAddr> = from.values().collect();
     let list: Vec<u32> = from.keys().copied().collect();
     Some(format!("{} ({})", ranks(&list), some(addresses.into_iter())?))
 }
@@ -335,14 +333,11 @@ fn ranks(sorted: &[u32]) -> String {
 fn gaps(heard: &[u32], size: u32) -> Vec<(u32, u32)> {
     let mut runs = Vec::new();
     let mut next = 0;
-    for &rank in heard.iter().filter(|&&rank| rank < size) {
+    for &rank in heard.iter().filter(|&&rank| rank < size).chain([&size]) {
         if rank > next {
             runs.push((next, rank - 1));
         }
-        next = rank + 1;
-    }
-    if next < size {
-        runs.push((next, size - 1));
+        next = rank.saturating_add(1);
     }
     runs
 }

@@ -21,7 +21,7 @@ use super::frame::{Message, Secret};
 use super::listen::{Addresses, listen, take_over};
 use super::munge::NoMunge;
 use super::report::Problems;
-use super::table::{Origin, Row};
+use super::table::Row;
 use super::{Channel, Meeting, Rendezvous};
 use admission::Guesses;
 use blobs::Blobs;
@@ -49,7 +49,7 @@ pub(super) fn serve(
     blob: Vec<u8>,
     answer: Reply<'_>,
 ) -> Result<Served, RendezvousError> {
-    let own = Row { origin: Origin::WithFirst, blob: blob.into() };
+    let own = Row { origin: None, blob: blob.into() };
     if settings.rank.size() == 1 {
         let number = nonce().map_err(RendezvousError::System)?;
         let key = settings.secret(&[]).key.of_meeting(&number);
@@ -184,17 +184,13 @@ impl<'a> Server<'a> {
                 let error = self.report(now);
                 return Err(self.fail(error));
             }
-            let wait = match self.fallback_port {
-                Some((port, from)) if now >= from => {
-                    self.fallback_port = None;
-                    // If another job uses that port, ranks that try it cannot be named.
-                    let _ = self.listen(port);
-                    continue;
-                }
-                Some((_, from)) => until.min(from) - now,
-                None => until - now,
-            };
-            let wait = wait.min(self.answer_outliers(Some(now))).min(until_blobs);
+            if let Some((port, _)) = self.fallback_port.take_if(|(_, from)| now >= *from) {
+                // If another job uses that port, ranks that try it cannot be named.
+                let _ = self.listen(port);
+                continue;
+            }
+            let until = self.fallback_port.map_or(until, |(_, from)| until.min(from));
+            let wait = (until - now).min(self.answer_outliers(Some(now))).min(until_blobs);
             if let Err(error) = self.turn(wait) {
                 return Err(self.fail(error));
             }

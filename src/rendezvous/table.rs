@@ -12,18 +12,12 @@ use super::{LONGEST_BLOB, most_in_all};
 /// The most bytes before the blobs of a run.
 const LONGEST_HEAD: usize = 4 + 1 + 16 + 4;
 
-/// Where rank 0 saw a rank.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Origin {
-    /// On rank 0's own host, by a loopback address, which would mean another host to other ranks.
-    WithFirst,
-    Address(IpAddr),
-}
-
 /// One rank's row.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Row {
-    pub(super) origin: Origin,
+    /// Where rank 0 saw the rank. `None` is rank 0's own host, whose loopback address would mean
+    /// another host to other ranks.
+    pub(super) origin: Option<IpAddr>,
     pub(super) blob: Box<[u8]>,
 }
 
@@ -35,12 +29,12 @@ pub(super) fn encode(rows: &[Row]) -> Vec<u8> {
         let Some(first) = run.first() else { continue };
         out.extend(u32::try_from(run.len()).unwrap_or(u32::MAX).to_be_bytes());
         match first.origin {
-            Origin::WithFirst => out.push(0),
-            Origin::Address(IpAddr::V4(address)) => {
+            None => out.push(0),
+            Some(IpAddr::V4(address)) => {
                 out.push(4);
                 out.extend(address.octets());
             }
-            Origin::Address(IpAddr::V6(address)) => {
+            Some(IpAddr::V6(address)) => {
                 out.push(6);
                 out.extend(address.octets());
             }
@@ -67,9 +61,9 @@ pub(super) fn decode(mut bytes: &[u8], size: u32) -> Option<Vec<Row>> {
     while !bytes.is_empty() {
         let count = usize::try_from(u32::from_be_bytes(take(&mut bytes)?)).ok()?;
         let origin = match take(&mut bytes)? {
-            [0] => Origin::WithFirst,
-            [4] => Origin::Address(Ipv4Addr::from(take::<4>(&mut bytes)?).into()),
-            [6] => Origin::Address(Ipv6Addr::from(take::<16>(&mut bytes)?).into()),
+            [0] => None,
+            [4] => Some(Ipv4Addr::from(take::<4>(&mut bytes)?).into()),
+            [6] => Some(Ipv6Addr::from(take::<16>(&mut bytes)?).into()),
             _ => return None,
         };
         let length = usize::try_from(u32::from_be_bytes(take(&mut bytes)?)).ok()?;
@@ -92,25 +86,25 @@ mod tests {
 
     use super::*;
 
-    fn origin() -> impl Strategy<Value = Origin> {
+    fn origin() -> impl Strategy<Value = Option<IpAddr>> {
         prop_oneof![
-            Just(Origin::WithFirst),
-            (0u32..3).prop_map(|n| Origin::Address(Ipv4Addr::from(n).into())),
-            (0u128..3).prop_map(|n| Origin::Address(Ipv6Addr::from(n).into())),
+            Just(None),
+            (0u32..3).prop_map(|n| Some(Ipv4Addr::from(n).into())),
+            (0u128..3).prop_map(|n| Some(Ipv6Addr::from(n).into())),
         ]
     }
 
     #[test]
     fn ten_thousand_empty_blobs_on_one_host_take_nine_bytes() {
-        let row = Row { origin: Origin::WithFirst, blob: Box::default() };
+        let row = Row { origin: None, blob: Box::default() };
         assert_eq!(encode(&vec![row; 10_000]).len(), 9);
     }
 
     #[test]
     fn no_table_is_larger_than_its_bound() {
-        let address = Origin::Address(Ipv6Addr::LOCALHOST.into());
+        let address = Some(Ipv6Addr::LOCALHOST.into());
         let row = |origin| Row { origin, blob: vec![0; LONGEST_BLOB].into() };
-        let rows = [row(address), row(Origin::WithFirst), row(address)];
+        let rows = [row(address), row(None), row(address)];
         assert!(encode(&rows[..1]).len() == largest(1) && encode(&rows).len() <= largest(3));
         assert_eq!(largest(100), 100 * LONGEST_HEAD + (16 << 20));
         assert_eq!(largest(10_000), 10_000 * (LONGEST_HEAD + 4096));

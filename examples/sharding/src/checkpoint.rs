@@ -17,12 +17,15 @@ const MOMENTUM: &str = ".momentum";
 /// One rank's parts, or the whole tensors, which are stored like those of a single rank.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Checkpoint {
-    rank: u32,
-    world: u32,
+    /// The rank whose parts these are. Whole tensors are those of rank 0 of 1.
+    pub rank: u32,
+    /// The number of ranks.
+    pub world: u32,
     mesh: String,
     /// The operators with their strategies.
     strategies: String,
-    steps: u64,
+    /// The number of completed steps.
+    pub steps: u64,
     #[serde(rename = "origin")]
     run_id: RunId,
     places: Vec<Part>,
@@ -65,17 +68,6 @@ impl Checkpoint {
             run_id: run_id.clone(),
             places,
         }
-    }
-
-    /// The rank whose parts these are, and the number of ranks. Undamaged tensors are those of rank 0
-    /// of 1.
-    pub fn rank_and_world(&self) -> (u32, u32) {
-        (self.rank, self.world)
-    }
-
-    /// The number of completed steps.
-    pub fn steps(&self) -> u64 {
-        self.steps
     }
 
     /// Returns the ID of the run that resumes from this checkpoint with `plan`.

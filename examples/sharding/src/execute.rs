@@ -8,6 +8,7 @@ use super::operator::{Operator, kernels, matmul};
 use super::plan::{Feed, Instruction, Operation, Plan};
 use super::tensor::Tensor;
 use crate::error::{Error, Reach};
+use crate::job;
 use mpienv::collective::{CollectiveError, Group};
 
 /// A rank's parts of the parameters and momenta.
@@ -181,13 +182,12 @@ impl<'a> Executor<'a> {
         self.exchange.add(axes, bucket)?;
         let mut rest = bucket.as_slice();
         for (number, instruction) in (first..).zip(&instructions[first..end]) {
-            let mut sum = mem::take(&mut self.results[number]);
-            let before = &self.results[instruction.inputs[0]];
-            let (own, after) = rest.split_at(before.data.len());
+            let (before, sum) = self.results.split_at_mut(number);
+            let (before, sum) = (&before[instruction.inputs[0]], &mut sum[0]);
             sum.shape_as(&before.shape);
+            let own;
+            (own, rest) = rest.split_at(before.data.len());
             sum.data.copy_from_slice(own);
-            self.results[number] = sum;
-            rest = after;
         }
         Ok(end)
     }
@@ -213,37 +213,26 @@ fn compute<'t>(
     turned: &mut Tensor,
     result: &mut Tensor,
 ) {
+    use Operation::{Forward, Gradient, Input, Load, Momentum, Move};
+    use Operator::{BiasAdd, MatMul, Mse, Relu, Xent};
     let mut scalar = |number: f32| {
         result.shape_as(&[]);
         result.data[0] = number;
     };
-    match operation {
-        Operation::Forward(Operator::MatMul) => matmul::forward(input(0), input(1), result),
-        Operation::Forward(Operator::BiasAdd) => kernels::add_bias(input(0), input(1), result),
-        Operation::Forward(Operator::Relu) => kernels::relu(input(0), result),
-        Operation::Forward(Operator::Mse) => scalar(kernels::mse(input(0), input(1), count)),
-        Operation::Forward(Operator::Xent) => scalar(kernels::xent(input(0), input(1), count)),
-        Operation::Gradient(Operator::MatMul, 0) => {
-            matmul::gradient_of_first(input(0), input(1), turned, result);
-        }
-        Operation::Gradient(Operator::MatMul, _) => {
-            matmul::gradient_of_second(input(0), input(1), result);
-        }
-        Operation::Gradient(Operator::BiasAdd, _) => kernels::bias_gradient(input(0), result),
-        Operation::Gradient(Operator::Relu, _) => {
-            kernels::relu_gradient(input(0), input(1), result);
-        }
-        Operation::Gradient(Operator::Mse, _) => {
-            kernels::mse_gradient(input(0), input(1), count, result);
-        }
-        Operation::Gradient(Operator::Xent, _) => {
-            kernels::xent_gradient(input(0), input(1), count, result);
-        }
+    match *operation {
+        Forward(MatMul) => matmul::forward(input(0), input(1), result),
+        Forward(BiasAdd) => kernels::add_bias(input(0), input(1), result),
+        Forward(Relu) => kernels::relu(input(0), result),
+        Forward(Mse) => scalar(kernels::mse(input(0), input(1), count)),
+        Forward(Xent) => scalar(kernels::xent(input(0), input(1), count)),
+        Gradient(MatMul, 0) => matmul::gradient_of_first(input(0), input(1), turned, result),
+        Gradient(MatMul, _) => matmul::gradient_of_second(input(0), input(1), result),
+        Gradient(BiasAdd, _) => kernels::bias_gradient(input(0), result),
+        Gradient(Relu, _) => kernels::relu_gradient(input(0), input(1), result),
+        Gradient(Mse, _) => kernels::mse_gradient(input(0), input(1), count, result),
+        Gradient(Xent, _) => kernels::xent_gradient(input(0), input(1), count, result),
         // Inputs and parameters are used in place. The caller handles moves and updates.
-        Operation::Input(_)
-        | Operation::Load(_)
-        | Operation::Move(_)
-        | Operation::Momentum { .. } => {}
+        Input(_) | Load(_) | Move(_) | Momentum { .. } => {}
     }
 }
 
@@ -265,14 +254,9 @@ fn update(
 /// Checks that all ranks have the same text.
 fn agree(own: &str, world: &mut Group) -> Result<(), Error> {
     let all = world.all_gather(own.as_bytes())?;
-    let votes = |text: &Vec<u8>| all.iter().filter(|other| *other == text).count();
-    // The most frequent text counts as right. Of equally frequent ones, the lowest rank's does.
-    let Some(expected) = all.iter().rev().max_by_key(|text| votes(text)) else {
-        return Ok(());
-    };
-    let Some((rank, found)) = all.iter().enumerate().find(|(_, text)| *text != expected) else {
-        return Ok(());
-    };
+    let expected = job::majority(&all);
+    let odd = all.iter().enumerate().find(|(_, text)| Some(*text) != expected);
+    let Some(((rank, found), expected)) = odd.zip(expected) else { return Ok(()) };
     let (found, expected) = (String::from_utf8_lossy(found), String::from_utf8_lossy(expected));
     let lines = found.lines().map(Some).chain(std::iter::repeat(None));
     let expected_lines = expected.lines().map(Some).chain(std::iter::repeat(None));

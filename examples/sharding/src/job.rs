@@ -135,6 +135,17 @@ pub fn all_ready<T>(own: Result<T, Error>, group: &mut Group) -> Result<T, Error
     }
 }
 
+/// Returns the most frequent of what ranks hold, which counts as right. Of equally frequent ones,
+/// the lowest rank's does.
+pub fn majority<T: PartialEq>(all: &[T]) -> Option<&T> {
+    if all.iter().all(|one| *one == all[0]) {
+        return all.first();
+    }
+    let votes = |one: &T| all.iter().filter(|other| *other == one).count();
+    // Of several maxima, `max_by_key` returns the last.
+    all.iter().rev().max_by_key(|one| votes(one))
+}
+
 /// Writes `text`, which is the program's `what`.
 pub fn print(text: &[u8], what: &str, out: &mut dyn Write) -> Result<(), Error> {
     let written = out.write_all(text).and_then(|()| out.flush());

@@ -122,22 +122,25 @@ impl Work<'_> {
         0..self.to.dims.len()
     }
 
+    /// Returns the first dimension whose missing axes begin with such axes, and these.
+    fn missing_such(&self, is_such: impl Fn(Axis) -> bool) -> Option<(usize, Vec<Axis>)> {
+        self.dims().find_map(|dim| {
+            let such = self.missing(dim).iter().take_while(|axis| is_such(**axis));
+            let axes: Vec<Axis> = such.copied().collect();
+            (!axes.is_empty()).then_some((dim, axes))
+        })
+    }
+
     /// Cuts a dimension by its missing axes that are free.
     fn slice(&self) -> Option<Step> {
-        self.dims().find_map(|dim| {
-            let free = |axis: &&Axis| self.now.is_free(**axis);
-            let axes: Vec<Axis> = self.missing(dim).iter().take_while(free).copied().collect();
-            (!axes.is_empty()).then_some(Step::Slice { dim, axes })
-        })
+        let (dim, axes) = self.missing_such(|axis| self.now.is_free(axis))?;
+        Some(Step::Slice { dim, axes })
     }
 
     /// Sums over axes that must cut a dimension next.
     fn reduce_scatter(&self) -> Option<Step> {
-        self.dims().find_map(|dim| {
-            let partial = |axis: &&Axis| self.now.partial.contains(axis);
-            let axes: Vec<Axis> = self.missing(dim).iter().take_while(partial).copied().collect();
-            (!axes.is_empty()).then_some(Step::ReduceScatter { dim, axes })
-        })
+        let (dim, axes) = self.missing_such(|axis| self.now.partial.contains(&axis))?;
+        Some(Step::ReduceScatter { dim, axes })
     }
 
     /// Sums over the axes of all sums that are left.

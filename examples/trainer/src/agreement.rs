@@ -4,6 +4,7 @@ use crate::data::{CLASSES, Dataset, Datasets};
 use crate::train::TrainConfig;
 use mpienv::collective::{CollectiveError, Group};
 use mpienv_sharding::error::{Error, Reach};
+use mpienv_sharding::job::majority;
 use mpienv_sharding::join;
 use ring::digest::{SHA256, digest};
 use serde::Serialize;
@@ -84,15 +85,12 @@ pub fn check_replicas(
 /// Compares the bytes that ranks hold, given in rank order. The error says which ranks differ from
 /// the largest set of ranks that agree; of equally large sets, the one with the lowest rank.
 pub fn compare(held: &[(usize, &[u8])]) -> Result<(), String> {
-    if held.iter().all(|(_, bytes)| *bytes == held[0].1) {
+    let all: Vec<&[u8]> = held.iter().map(|&(_, bytes)| bytes).collect();
+    let right = majority(&all);
+    let (most, odd): (Vec<_>, Vec<_>) = held.iter().partition(|(_, bytes)| Some(bytes) == right);
+    if odd.is_empty() {
         return Ok(());
     }
-    let holders = |bytes: &[u8]| held.iter().filter(|(_, other)| *other == bytes).count();
-    // Of equally frequent bytes, the last maximum is that of the lowest rank.
-    let Some((_, right)) = held.iter().rev().max_by_key(|(_, bytes)| holders(bytes)) else {
-        return Ok(());
-    };
-    let (most, odd): (Vec<_>, Vec<_>) = held.iter().partition(|(_, bytes)| bytes == right);
     Err(format!(
         "{} other parameters than {}: a sum had another result there, or memory is faulty; if it \
          happens again, exclude the host and resume from a checkpoint",

@@ -36,8 +36,7 @@ impl Purpose {
     const ALL: [Purpose; 5] =
         [Purpose::Report, Purpose::Table, Purpose::OtherPort, Purpose::Collective, Purpose::Watch];
     /// The purposes that rank 0 of a meeting accepts.
-    pub(crate) const OF_MEETING: &[Purpose] =
-        &[Purpose::Report, Purpose::Table, Purpose::OtherPort];
+    const OF_MEETING: [Purpose; 3] = [Purpose::Report, Purpose::Table, Purpose::OtherPort];
 
     /// The longest blob of such a hello.
     fn longest_blob(self) -> usize {
@@ -153,24 +152,23 @@ pub(crate) enum Reject {
 /// and its tag. The length is checked first, and memory is allocated only as bytes arrive.
 #[derive(Debug)]
 pub(crate) struct HelloReader {
-    /// This end's part of the greeting, and what it needs to make use of the other end's.
-    public: Bytes32,
+    /// This end's part of the greeting, until the answer is complete.
     exchange: Option<Exchange>,
     head: Vec<u8>,
     hello: Option<Hello>,
     directions: Option<Directions>,
     blob_length: usize,
-    /// What the hello may be for.
-    purposes: &'static [Purpose],
+    /// What alone the hello may be for. `None` for the purposes of a meeting.
+    purpose: Option<Purpose>,
 }
 
 impl HelloReader {
-    /// Reads the answer to the greeting with this part of a key exchange, for one of these
-    /// purposes.
-    pub(crate) fn new(exchange: Exchange, purposes: &'static [Purpose]) -> HelloReader {
-        let (public, exchange, head) = (exchange.public, Some(exchange), Vec::new());
+    /// Reads the answer to the greeting with this part of a key exchange, for this purpose or, if
+    /// there is none, for one of a meeting.
+    pub(crate) fn new(exchange: Exchange, purpose: Option<Purpose>) -> HelloReader {
+        let (exchange, head) = (Some(exchange), Vec::new());
         let (hello, directions, blob_length) = (None, None, 0);
-        HelloReader { public, exchange, head, hello, directions, blob_length, purposes }
+        HelloReader { exchange, head, hello, directions, blob_length, purpose }
     }
 
     /// Returns whether the sender has not proven yet that it has the token.
@@ -241,11 +239,11 @@ impl HelloReader {
         let (claim, proof) = self.head.split_at(CLAIM);
         let (hello, blob_length) = fields(claim).ok_or(Reject::NotMpienv)?;
         let mut key = secret.key_of(hello.run);
+        let exchange = self.exchange.take().ok_or(Reject::NotMpienv)?;
+        let greeting = greeting(&exchange.public, &secret.credential);
         if hello.version == Version::OWN {
-            let exchange = self.exchange.take().ok_or(Reject::NotMpienv)?;
             key = key.exchanged(exchange, &claim[CLAIM - LENGTH..]).ok_or(Reject::OtherJob)?;
         }
-        let greeting = greeting(&self.public, &secret.credential);
         let mut directions = key.directions(&greeting, claim);
         if !directions.incoming.verify(&digest(&[]), proof) {
             return Err(Reject::OtherJob);
@@ -260,7 +258,11 @@ impl HelloReader {
         }
         self.blob_length = usize::try_from(blob_length).unwrap_or(usize::MAX);
         let is_too_long = self.blob_length > hello.purpose.longest_blob();
-        if is_too_long || rank >= size || !self.purposes.contains(&hello.purpose) {
+        let is_wanted = match self.purpose {
+            Some(purpose) => hello.purpose == purpose,
+            None => Purpose::OF_MEETING.contains(&hello.purpose),
+        };
+        if is_too_long || rank >= size || !is_wanted {
             return Err(Reject::NotMpienv);
         }
         self.head = Vec::new();

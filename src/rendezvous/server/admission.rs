@@ -85,8 +85,8 @@ impl Server<'_> {
 /// How many wrong tokens an address may try at once: more than another job usually has ranks on one
 /// host.
 const GUESSES_AT_ONCE: u32 = 200;
-/// How many wrong tokens an address may try per second after that.
-const GUESSES_PER_SECOND: u32 = 20;
+/// How long after each wrong token an address may try one more.
+const GUESS_PAUSE: Duration = Duration::from_millis(50);
 /// How many addresses are counted one by one. All others count as one address.
 const REMEMBERED: usize = 10_000;
 /// Shortest time between two removals of addresses.
@@ -95,55 +95,32 @@ const SWEEP: Duration = Duration::from_secs(1);
 /// The wrong tokens of all addresses.
 #[derive(Debug, Default)]
 pub(super) struct Guesses {
-    by_address: BTreeMap<IpAddr, Left>,
+    /// When each address may again try as many as at first.
+    until: BTreeMap<IpAddr, Instant>,
     /// When addresses without recent wrong tokens were last removed.
     swept: Option<Instant>,
-}
-
-/// How many tries an address has left, and since when.
-#[derive(Clone, Copy, Debug)]
-struct Left {
-    tries: u32,
-    since: Instant,
-}
-
-impl Left {
-    fn at(self, now: Instant) -> Left {
-        let more = now.saturating_duration_since(self.since).as_millis()
-            * u128::from(GUESSES_PER_SECOND)
-            / 1000;
-        match u32::try_from(more).unwrap_or(u32::MAX) {
-            0 => self,
-            more => {
-                Left { tries: self.tries.saturating_add(more).min(GUESSES_AT_ONCE), since: now }
-            }
-        }
-    }
 }
 
 impl Guesses {
     /// Returns whether this address may try a token now.
     pub(super) fn allow(&self, address: IpAddr, now: Instant) -> bool {
-        self.by_address.get(&self.key(address)).is_none_or(|left| left.at(now).tries > 0)
+        let latest = now + GUESS_PAUSE * (GUESSES_AT_ONCE - 1);
+        self.until.get(&self.key(address)).is_none_or(|&until| until <= latest)
     }
 
     /// Counts a wrong token.
     pub(super) fn count(&mut self, address: IpAddr, now: Instant) {
-        if self.by_address.len() >= REMEMBERED && self.swept.is_none_or(|swept| now - swept > SWEEP)
-        {
-            self.by_address.retain(|_, left| left.at(now).tries < GUESSES_AT_ONCE);
+        if self.until.len() >= REMEMBERED && self.swept.is_none_or(|swept| now - swept > SWEEP) {
+            self.until.retain(|_, until| *until > now);
             self.swept = Some(now);
         }
-        let key = self.key(address);
-        let full = Left { tries: GUESSES_AT_ONCE, since: now };
-        let left = self.by_address.entry(key).or_insert(full);
-        *left = left.at(now);
-        left.tries = left.tries.saturating_sub(1);
+        let until = self.until.entry(self.key(address)).or_insert(now);
+        *until = now.max(*until) + GUESS_PAUSE;
     }
 
     fn key(&self, address: IpAddr) -> IpAddr {
         let key = network(address);
-        let is_known = self.by_address.contains_key(&key) || self.by_address.len() < REMEMBERED;
+        let is_known = self.until.contains_key(&key) || self.until.len() < REMEMBERED;
         if is_known { key } else { Ipv6Addr::UNSPECIFIED.into() }
     }
 }
@@ -173,11 +150,9 @@ mod tests {
                 tried += 1;
             }
         }
-        assert!(
-            (GUESSES_AT_ONCE + 9 * GUESSES_PER_SECOND..=GUESSES_AT_ONCE + 10 * GUESSES_PER_SECOND)
-                .contains(&tried),
-            "{tried}"
-        );
+        let later = 10_000 / GUESS_PAUSE.as_millis() as u32;
+        let expected = GUESSES_AT_ONCE + later * 9 / 10..=GUESSES_AT_ONCE + later;
+        assert!(expected.contains(&tried), "{tried}");
     }
 
     #[test]
@@ -194,7 +169,7 @@ mod tests {
         let (now, mut guesses) = (Instant::now(), Guesses::default());
         (0..100_000u32)
             .for_each(|address| guesses.count(std::net::Ipv4Addr::from(address).into(), now));
-        assert!(guesses.by_address.len() <= REMEMBERED + 1);
+        assert!(guesses.until.len() <= REMEMBERED + 1);
         assert!(!guesses.allow([1, 2, 3, 4].into(), now), "the rest count as one address");
     }
 }

@@ -22,103 +22,88 @@ const STEP: usize = 32 * 1024;
 #[derive(Debug, Default)]
 pub(super) struct Blobs {
     /// By the connection's serial number.
-    waiting: BTreeMap<u64, Blob>,
-    reading: BTreeMap<u64, Reading>,
-    /// The announced lengths of the blobs that are being read, in all and by network.
-    taken: usize,
-    taken_by: BTreeMap<IpAddr, usize>,
+    all: BTreeMap<u64, Blob>,
     /// Whether the oldest connection of a network comes next, and not the newest.
     is_turn_of_oldest: bool,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 struct Blob {
     id: usize,
     network: IpAddr,
     length: usize,
-}
-
-#[derive(Debug)]
-struct Reading {
-    blob: Blob,
-    /// When the last step was complete, and how many bytes have come since.
-    since: Instant,
-    fresh: usize,
+    /// When the last step was complete, and how many bytes have come since. `None` if it waits.
+    read: Option<(Instant, usize)>,
 }
 
 impl Blobs {
     /// Returns whether the connection may send its blob now; otherwise it has to wait.
     pub(super) fn may_read(&mut self, serial: u64, id: usize, peer: IpAddr, length: usize) -> bool {
-        if self.reading.contains_key(&serial) {
-            return true;
+        if let Some(known) = self.all.get(&serial) {
+            return known.read.is_some();
         }
-        let blob = Blob { id, network: network(peer), length };
-        if self.waiting.is_empty() && self.fits(blob) {
-            self.start(serial, blob);
-            return true;
-        }
-        self.waiting.insert(serial, blob);
-        false
+        let may = self.waiting().next().is_none() && self.fits(length);
+        let read = may.then(|| (Instant::now(), 0));
+        self.all.insert(serial, Blob { id, network: network(peer), length, read });
+        may
     }
 
     /// Notes that bytes of a blob have come.
     pub(super) fn count(&mut self, serial: u64, length: usize) {
-        let Some(reading) = self.reading.get_mut(&serial) else { return };
-        reading.fresh += length;
-        if reading.fresh >= STEP {
-            (reading.since, reading.fresh) = (Instant::now(), 0);
+        let read = self.all.get_mut(&serial).and_then(|blob| blob.read.as_mut());
+        let Some((since, fresh)) = read else { return };
+        *fresh += length;
+        if *fresh >= STEP {
+            (*since, *fresh) = (Instant::now(), 0);
         }
     }
 
     /// Notes that a connection's blob is complete, or no longer wanted.
     pub(super) fn forget(&mut self, serial: u64) {
-        self.waiting.remove(&serial);
-        let Some(Reading { blob, .. }) = self.reading.remove(&serial) else { return };
-        self.taken -= blob.length;
-        let taken = self.taken_by.entry(blob.network).or_default();
-        *taken -= blob.length;
-        if *taken == 0 {
-            self.taken_by.remove(&blob.network);
-        }
+        self.all.remove(&serial);
     }
 
-    fn fits(&self, blob: Blob) -> bool {
-        self.taken + blob.length <= UNFINISHED
+    fn waiting(&self) -> impl Iterator<Item = (&u64, &Blob)> {
+        self.all.iter().filter(|(_, blob)| blob.read.is_none())
     }
 
-    fn start(&mut self, serial: u64, blob: Blob) {
-        self.taken += blob.length;
-        *self.taken_by.entry(blob.network).or_default() += blob.length;
-        self.reading.insert(serial, Reading { blob, since: Instant::now(), fresh: 0 });
+    fn reading(&self) -> impl Iterator<Item = &Blob> {
+        self.all.values().filter(|blob| blob.read.is_some())
+    }
+
+    fn fits(&self, length: usize) -> bool {
+        self.reading().map(|blob| blob.length).sum::<usize>() + length <= UNFINISHED
     }
 
     /// Starts the next blob if it fits, and returns its connection.
     fn next(&mut self) -> Option<usize> {
         // A network that sends many blobs does not delay another. Within it, neither a crowd that
         // is there already nor one that keeps coming holds a connection up forever.
-        let share = |blob: &Blob| self.taken_by.get(&blob.network).copied().unwrap_or_default();
-        let waiting = self.waiting.iter().map(|(&serial, &blob)| (share(&blob), serial, blob));
-        let least = waiting.clone().map(|(share, ..)| share).min()?;
-        let mut candidates = waiting.filter(|&(share, ..)| share == least);
-        let chosen =
-            if self.is_turn_of_oldest { candidates.next() } else { candidates.next_back() };
-        let (_, serial, blob) = chosen.filter(|&(.., blob)| self.fits(blob))?;
+        let mut shares: BTreeMap<IpAddr, usize> = BTreeMap::new();
+        for blob in self.reading() {
+            *shares.entry(blob.network).or_default() += blob.length;
+        }
+        let share = |blob: &Blob| shares.get(&blob.network).copied().unwrap_or_default();
+        let least = self.waiting().map(|(_, blob)| share(blob)).min()?;
+        let candidates = self.waiting().filter(|(_, blob)| share(blob) == least);
+        let candidates = candidates.map(|(&serial, blob)| (serial, blob.length));
+        let next = if self.is_turn_of_oldest { candidates.min() } else { candidates.max() };
+        let (serial, _) = next.filter(|&(_, length)| self.fits(length))?;
         self.is_turn_of_oldest = !self.is_turn_of_oldest;
-        self.waiting.remove(&serial);
-        self.start(serial, blob);
+        let blob = self.all.get_mut(&serial)?;
+        blob.read = Some((Instant::now(), 0));
         Some(blob.id)
     }
 
     /// Returns the connection that has made no progress for longest, and since when.
     fn slowest(&self) -> Option<(usize, Instant)> {
-        let slowest = self.reading.values().min_by_key(|it| it.since)?;
-        Some((slowest.blob.id, slowest.since))
+        let reading = self.all.values().filter_map(|blob| Some((blob.id, blob.read?.0)));
+        reading.min_by_key(|&(_, since)| since)
     }
 
     /// The connections whose blob is not complete.
     pub(super) fn unfinished(&self) -> Vec<usize> {
-        let reading = self.reading.values().map(|reading| reading.blob.id);
-        self.waiting.values().map(|blob| blob.id).chain(reading).collect()
+        self.all.values().map(|blob| blob.id).collect()
     }
 }
 
@@ -134,7 +119,7 @@ impl Server<'_> {
                     return Duration::ZERO;
                 }
             }
-            if self.blobs.waiting.is_empty() {
+            if self.blobs.waiting().next().is_none() {
                 return Duration::MAX;
             }
             let Some((id, since)) = self.blobs.slowest() else { return Duration::MAX };
@@ -200,12 +185,12 @@ mod tests {
         let (_, begun) = blobs.slowest().unwrap();
         (0..16).for_each(|serial| blobs.count(serial, STEP));
         assert!(blobs.slowest().unwrap().1 >= begun);
-        let behind = blobs.reading[&0].since;
+        let behind = blobs.all[&0].read.unwrap().0;
         (1..16).for_each(|serial| blobs.count(serial, STEP));
         blobs.count(0, STEP - 1);
         assert_eq!(blobs.slowest().unwrap().1, behind);
         assert_eq!(blobs.unfinished().len(), 18);
         (0..18).for_each(|serial| blobs.forget(serial));
-        assert!(blobs.taken == 0 && blobs.taken_by.is_empty() && blobs.slowest().is_none());
+        assert!(blobs.all.is_empty() && blobs.slowest().is_none());
     }
 }

@@ -2,6 +2,7 @@
 //! world size get their error while the others go on.
 
 use std::time::{Duration, Instant};
+use std::{iter, mem};
 
 use super::{Connection, Reply, Served, Server, Stage};
 use crate::auth::{Role, Run};
@@ -20,12 +21,8 @@ impl Server<'_> {
         own: Row,
         answer: Reply<'_>,
     ) -> Result<Served, RendezvousError> {
-        let rows: Vec<Row> = std::iter::once(own)
-            .chain(self.joined.values_mut().map(|joined| Row {
-                origin: joined.row.origin,
-                blob: std::mem::take(&mut joined.row.blob),
-            }))
-            .collect();
+        let others = self.joined.values_mut().map(|joined| mem::take(&mut joined.row));
+        let rows: Vec<Row> = iter::once(own).chain(others).collect();
         // From here on, other programs can use the port.
         self.connections.stop_listening();
         for id in
@@ -33,10 +30,10 @@ impl Server<'_> {
         {
             self.close(id);
         }
-        let (for_table, for_answer): (Vec<_>, Vec<_>) =
-            self.joined.values().map(|it| (it.id, it.needs_table)).partition(|&(_, needs)| needs);
-        let table = (!for_table.is_empty()).then(|| table::encode(&rows));
-        let table = Message::new(ReplyKind::Table, &table.unwrap_or_default());
+        let members: Vec<_> = self.joined.values().map(|it| (it.id, it.needs_table)).collect();
+        let is_needed = members.iter().any(|&(_, needs_table)| needs_table);
+        let table = if is_needed { table::encode(&rows) } else { Vec::new() };
+        let table = Message::new(ReplyKind::Table, &table);
         self.answer_outliers(None);
         let meeting = self.meeting(rows);
         let answer = answer(&meeting);
@@ -46,8 +43,9 @@ impl Server<'_> {
         let done = Message::new(ReplyKind::Done, &answer);
         self.stuck = None;
         self.stays_connected = self.settings.role != Role::Ranks;
-        for_table.into_iter().for_each(|(id, _)| self.say(id, &table));
-        for_answer.into_iter().for_each(|(id, _)| self.say(id, &done));
+        for (id, needs_table) in members {
+            self.say(id, if needs_table { &table } else { &done });
+        }
         self.deliver()?;
         // Everything is written or the connection is lost. A rank that has its table may close
         // before the others do.

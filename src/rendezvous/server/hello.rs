@@ -8,7 +8,7 @@ use super::{Connection, Joined, SETTLE, Server, Stage, delivery};
 use crate::connections::read;
 use crate::frame::{FIRST, Hello, Message, Purpose, Reject, ReplyKind, SHORT_BLOB, reply};
 use crate::most_in_all;
-use crate::table::{Origin, Row};
+use crate::table::Row;
 use mpienv_core::Port;
 
 /// How long after a newer connection an older one's close may arrive.
@@ -185,7 +185,7 @@ impl Server<'_> {
             return refuse(self);
         }
         self.brought += blob.len();
-        let origin = if peer.is_loopback() { Origin::WithFirst } else { Origin::Address(peer) };
+        let origin = (!peer.is_loopback()).then_some(peer);
         self.problems.lost.remove(&rank);
         let (row, needs_table) = (Row { origin, blob: blob.into() }, purpose == Purpose::Table);
         self.joined.insert(rank, Joined { id, row, needs_table });

@@ -5,7 +5,7 @@ use std::io;
 use crate::LONGEST_BLOB;
 use crate::auth::{Bytes32, Directions, Exchange, LENGTH, digest};
 use crate::connections;
-use crate::frame::{HERE, HelloReader, Message, Purpose, Reject, ReplyKind};
+use crate::frame::{HERE, HelloReader, Message, Reject, ReplyKind};
 use mpienv_core::Port;
 
 /// How many unwanted bytes rank 0 reads from a connection before it closes it.
@@ -43,7 +43,7 @@ pub(super) type Connection = connections::Connection<Visitor>;
 impl Visitor {
     /// A new connection, to be greeted with this part of a key exchange.
     pub(super) fn new(port: Port, exchange: Exchange) -> Visitor {
-        let stage = Stage::Unknown(Box::new(HelloReader::new(exchange, Purpose::OF_MEETING)));
+        let stage = Stage::Unknown(Box::new(HelloReader::new(exchange, None)));
         Visitor { port, stage, directions: None, heard: Vec::new(), discarded: 0 }
     }
 

@@ -127,13 +127,11 @@ fn name(operation: &Operation) -> String {
         Operation::Gradient(Operator::MatMul, _) => "MatMulGradSecond",
         Operation::Gradient(operator, _) => return format!("{}Grad", operator.name()),
         Operation::Momentum { .. } => "Momentum",
-        Operation::Move(step) => match step {
-            Step::Slice { .. } => "StridedSlice",
-            Step::AllReduce { .. } => "AllReduce",
-            Step::ReduceScatter { .. } => "ReduceScatter",
-            Step::AllGather { .. } => "AllGather",
-            Step::AllToAll { .. } => "AllToAll",
-        },
+        Operation::Move(Step::Slice { .. }) => "StridedSlice",
+        Operation::Move(Step::AllReduce { .. }) => "AllReduce",
+        Operation::Move(Step::ReduceScatter { .. }) => "ReduceScatter",
+        Operation::Move(Step::AllGather { .. }) => "AllGather",
+        Operation::Move(Step::AllToAll { .. }) => "AllToAll",
     };
     name.to_owned()
 }

@@ -216,7 +216,7 @@ proptest! {
         let case = case.cut_anew(other);
         let plan = case.plan(Collectives::Compat);
         let resumed = merged(&run(&case, &plan, Some(&half), 2));
-        prop_assert_eq!(resumed.steps(), 4);
+        prop_assert_eq!(resumed.steps, 4);
         for parameter in &case.network.parameters {
             for name in [parameter.name.clone(), format!("{}.momentum", parameter.name)] {
                 let (found, expected) = (resumed.tensor(&name).unwrap(), whole.tensor(&name).unwrap());

@@ -195,7 +195,7 @@ fn any_part_of_a_sharded_checkpoint_is_merged_or_refused() {
                     [vec![(path.clone(), first.clone())], vec![(path, first), second.clone()]]
                 {
                     if let Ok(merged) = Checkpoint::merge(&parts) {
-                        prop_assert_eq!(merged.steps(), parts[0].1.steps());
+                        prop_assert_eq!(merged.steps, parts[0].1.steps);
                     }
                 }
             }

@@ -90,7 +90,7 @@ pub fn read(path: &Path) -> Result<(Checkpoint, String), Error> {
     let Some(named) = path.file_name().and_then(|name| named(name.to_str()?)) else {
         return Ok((checkpoint, digest));
     };
-    let found = checkpoint.steps().checked_sub(1).map(moment_after);
+    let found = checkpoint.steps.checked_sub(1).map(moment_after);
     if found != Some(named) {
         let at = |(epoch, step): Moment| format!("epoch {epoch}, step {step}");
         let remedy = found.map(|found| format!("name it {}, or ", name(found)));
@@ -103,7 +103,7 @@ pub fn read(path: &Path) -> Result<(Checkpoint, String), Error> {
         )));
     }
     // Whole tensors are the same in the folders of all ranks.
-    let (rank, world) = checkpoint.rank_and_world();
+    let Checkpoint { rank, world, .. } = checkpoint;
     let folder: Option<u32> = fs::canonicalize(path)
         .ok()
         .and_then(|path| path.parent()?.file_name()?.to_str()?.parse().ok());

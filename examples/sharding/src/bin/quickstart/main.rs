@@ -40,7 +40,7 @@ fn run(options: &QuickstartArgs, out: &mut (dyn Write + Send)) -> Result<(), Err
             let parts = folder::newest(&merge.folders)?;
             let whole = Checkpoint::merge(&parts)?;
             whole.write(&merge.output)?;
-            let (steps, count) = (whole.steps(), parts.len());
+            let (steps, count) = (whole.steps, parts.len());
             let output = merge.output.display();
             let text = format!("{output}: {steps} steps, merged from {count} checkpoints\n");
             print(text.as_bytes(), out)
@@ -107,7 +107,7 @@ impl<'a> Prepared<'a> {
     fn terms(&self, options: &Training) -> String {
         let start = match &self.resumed {
             Some((_, read, digest)) => {
-                format!("step {} of a file with SHA-256 {digest}", read.steps())
+                format!("step {} of a file with SHA-256 {digest}", read.steps)
             }
             None => format!("{:?}", options.init()),
         };
