@@ -65,8 +65,7 @@ mod prelude {
     pub(super) use crate::launcher::placement::Placement;
     pub(super) use crate::launcher::sample::{Process, Sample, Setter};
     pub(super) use crate::launcher::spec::{
-        Advice, LauncherSpec, Marker, MpiFamily, Nested, Programs, Starts, display_variable,
-        first_set,
+        LauncherSpec, Marker, MpiFamily, Programs, Starts, display_variable, first_set,
     };
     pub(super) use crate::value::sourced::{Sourced, by};
 }
@@ -231,7 +230,7 @@ impl Launcher {
     /// ```
     #[must_use]
     pub fn starts_mpi(self, environment: &Environment) -> bool {
-        match self.spec().advice.mpi {
+        match self.spec().mpi {
             MpiFamily::None => false,
             MpiFamily::Pmi | MpiFamily::PmiOrPmix => {
                 ["PMIX_RANK", "PMI_RANK"].into_iter().any(|name| environment.get(name).is_some())
@@ -302,7 +301,7 @@ static SHARED: LazyLock<BTreeSet<&'static str>> = LazyLock::new(|| {
     let mut setters: BTreeMap<&str, u32> = BTreeMap::new();
     for spec in specs() {
         let read = spec.variables().map(|variable| variable.name);
-        let set: BTreeSet<_> = read.chain(spec.nested.also_sets.iter().copied()).collect();
+        let set: BTreeSet<_> = read.chain(spec.also_sets.iter().copied()).collect();
         set.into_iter().for_each(|name| *setters.entry(name).or_default() += 1);
     }
     setters.into_iter().filter(|&(_, setters)| setters > 1).map(|(name, _)| name).collect()
@@ -322,7 +321,7 @@ pub(crate) fn restarts(launcher: Launcher) -> Option<&'static str> {
 /// Returns the variables that hold a process's place on its node. In a node's workers, they
 /// describe the process that started the workers, unless a launcher in between has set its own.
 pub(crate) fn local_variables() -> BTreeSet<&'static str> {
-    specs().flat_map(|spec| spec.nested.local).copied().collect()
+    specs().flat_map(|spec| spec.local).copied().collect()
 }
 
 /// Records every launcher's variables as they are now.
@@ -332,15 +331,14 @@ pub(crate) fn seen(environment: &Environment) -> Seen {
 
 #[cfg(test)]
 mod tests {
-    use super::spec::Advice;
     use super::*;
 
     #[test]
     fn each_launcher_has_a_sample_and_a_command_if_it_starts_processes() {
         for &launcher in Launcher::ALL {
-            let LauncherSpec { samples, starts, advice, .. } = launcher.spec();
+            let LauncherSpec { samples, starts, one_per_node, .. } = launcher.spec();
             assert!(!samples.is_empty(), "{launcher} has a sample job");
-            let has_command = advice.one_per_node != Advice::PLAIN.one_per_node;
+            let has_command = *one_per_node != LauncherSpec::PLATFORM.one_per_node;
             let are_several = matches!(starts, Starts::Processes | Starts::Slots);
             assert_eq!(has_command, are_several, "{launcher}");
         }
@@ -366,7 +364,7 @@ mod tests {
         }
         assert!(!SHARED.contains("SLURM_PROCID") && !SHARED.contains("OMPI_COMM_WORLD_RANK"));
         for spec in specs() {
-            for name in spec.nested.local {
+            for name in spec.local {
                 assert!(spec.variables().any(|variable| variable.name == *name), "{name}");
             }
         }

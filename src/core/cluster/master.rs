@@ -184,7 +184,7 @@ pub(crate) fn unbracketed(environment: &Environment, host: &Sourced<Host>) -> Op
 /// Returns the error for a job on several nodes whose rank 0 is unknown.
 pub(crate) fn unknown(environment: &Environment, placement: &Placement) -> Error {
     let launcher = placement.launcher();
-    let command = launcher.spec().advice.give_master;
+    let command = launcher.spec().give_master;
     let reason = Reason::MasterUnknown {
         world_size: placement.size.value,
         why: empty(environment, placement)

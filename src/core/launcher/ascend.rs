@@ -32,17 +32,14 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     },
     read,
     starts: Starts::Slots,
-    advice: Advice {
-        start: "set RANK_ID, RANK_SIZE and RANK_TABLE_FILE together",
-        one_per_node: "one device of each server in the rank table",
-        ..Advice::PLAIN
-    },
-    nested: Nested::PLAIN,
+    start: "set RANK_ID, RANK_SIZE and RANK_TABLE_FILE together",
+    one_per_node: "one device of each server in the rank table",
     // A table is a file, which a simulated job has not.
     samples: &[Sample::of(|process, vars| {
         vars.set_all([RANK, SIZE], [process.rank, process.size]);
         vars.set(DEVICE, process.local_rank);
     })],
+    ..LauncherSpec::PLATFORM
 };
 
 /// A device of the table.

@@ -22,9 +22,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     variables: &[AwsBatchVars::VARIABLES],
     marker: |environment| first_set(environment, &[INDEX, NODES]),
     read,
-    starts: Starts::OnePerNode,
-    advice: Advice { start: "start the process as a multi-node parallel job", ..Advice::PLAIN },
-    nested: Nested::PLAIN,
+    start: "start the process as a multi-node parallel job",
     samples: &[Sample::of(|process, vars| {
         vars.set_all([INDEX, NODES], [process.node, process.nodes]);
         vars.set(MAIN_INDEX, 0);
@@ -32,6 +30,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
             vars.set(MAIN_ADDRESS, process.address(0));
         }
     })],
+    ..LauncherSpec::PLATFORM
 };
 
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {

@@ -22,10 +22,10 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     variables: &[DstackVars::VARIABLES],
     marker: |environment| first_set(environment, &[NODE_RANK, NODES, MASTER, IPS]),
     read,
-    starts: Starts::OnePerNode,
-    advice: Advice { start: "start the process in a task's commands", ..Advice::PLAIN },
-    nested: Nested { outside: &[GPUS, RUN], ..Nested::PLAIN },
+    start: "start the process in a task's commands",
+    outside: &[GPUS, RUN],
     samples: &[Sample::of(set)],
+    ..LauncherSpec::PLATFORM
 };
 
 fn set(process: &Process<'_>, vars: &mut Setter) {

@@ -48,21 +48,18 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
         first_set(environment, &[NODE_RANK]).or_else(indexed)
     },
     read,
-    starts: Starts::OnePerNode,
-    advice: Advice {
-        start: "set the pod's variables together",
-        give_master: "MASTER_ADDR=JOB-0.SERVICE in the pods' template, with a headless Service of that name and \
+    start: "set the pod's variables together",
+    give_master: "MASTER_ADDR=JOB-0.SERVICE in the pods' template, with a headless Service of that name and \
                       `subdomain: SERVICE`",
-        ..Advice::PLAIN
-    },
     // Users set these for torchrun.
-    nested: Nested { outside: &[COUNT, MASTER_ADDR, MASTER_PORT, PER_NODE], ..Nested::PLAIN },
+    outside: &[COUNT, MASTER_ADDR, MASTER_PORT, PER_NODE],
     samples: &[Sample::of(|process, vars| {
         vars.set_all([NODE_RANK, NODES], [process.node, process.nodes]);
         vars.set(MASTER_ADDR, "train-node-0-0.train");
         vars.set(MASTER_PORT, 29500);
         vars.set(PER_NODE, "auto");
     })],
+    ..LauncherSpec::PLATFORM
 };
 
 /// What to do in a job whose number of pods changes.

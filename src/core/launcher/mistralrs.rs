@@ -36,10 +36,9 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
         ring().or_else(|| first_set(environment, &[WORKER, WORKERS, SERVER]))
     },
     read,
-    starts: Starts::OnePerNode,
-    advice: Advice { start: "set mistral.rs's variables together on each node", ..Advice::PLAIN },
+    start: "set mistral.rs's variables together on each node",
     // The numbers of GPUs are the same in a job of one node.
-    nested: Nested { outside: &[GLOBAL, LOCAL, HEAD_PORT, RING], ..Nested::PLAIN },
+    outside: &[GLOBAL, LOCAL, HEAD_PORT, RING],
     samples: &[Sample::of(|process, vars| {
         vars.set(LOCAL, 8);
         vars.set(GLOBAL, 8 * u64::from(process.nodes));
@@ -54,6 +53,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
             }
         }
     })],
+    ..LauncherSpec::PLATFORM
 };
 
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {

@@ -28,19 +28,17 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     marker: |environment| first_set(environment, &[RANK]),
     read,
     starts: Starts::Processes,
-    advice: Advice {
-        start: "start the process with mlx.launch",
-        programs: Some(Programs { names: "mlx.launch", verbs: "", options: "-n 2" }),
-        one_per_node: "`mlx.launch` with each host once",
-        ..Advice::PLAIN
-    },
+    start: "start the process with mlx.launch",
+    programs: Some(Programs { names: "mlx.launch", verbs: "", options: "-n 2" }),
+    one_per_node: "`mlx.launch` with each host once",
     // Users select the backend by these.
-    nested: Nested { outside: &[DEVICES, COORDINATOR, HOST, PORT], ..Nested::PLAIN },
+    outside: &[DEVICES, COORDINATOR, HOST, PORT],
     samples: &[Sample::of(|process, vars| {
         vars.set_all([RANK, SIZE], [process.rank, process.size]);
         vars.set(HOST, process.address(0));
         vars.set(PORT, 12_345);
     })],
+    ..LauncherSpec::PLATFORM
 };
 
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {

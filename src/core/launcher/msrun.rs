@@ -40,12 +40,10 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     },
     read,
     starts: Starts::Processes,
-    advice: Advice {
-        start: "start the process with msrun",
-        one_per_node: "`msrun --local_worker_num 1`",
-        ..Advice::PLAIN
-    },
-    nested: Nested { local: &[DEVICE], outside: &[DEVICE], ..Nested::PLAIN },
+    start: "start the process with msrun",
+    one_per_node: "`msrun --local_worker_num 1`",
+    local: &[DEVICE],
+    outside: &[DEVICE],
     samples: &[Sample::of(|process, vars| {
         vars.set_all([RANK, SIZE], [process.rank, process.size]);
         vars.set_all([WORKER, WORKERS], [process.rank, process.size]);
@@ -55,6 +53,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
         vars.set(SCHED_PORT, 8118 + process.job);
         vars.set(DEVICE, process.local_rank);
     })],
+    ..LauncherSpec::PLATFORM
 };
 
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {

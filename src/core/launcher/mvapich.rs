@@ -40,22 +40,17 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     },
     read,
     starts: Starts::Processes,
-    advice: Advice {
-        start: "start the process with mpirun_rsh or mpiexec",
-        programs: Some(Programs { names: "mpirun_rsh", verbs: "", options: "-np 2" }),
-        one_per_node: "`mpirun_rsh` with each host once, or `mpiexec -ppn 1`",
-        unbind: Some("MV2_ENABLE_AFFINITY=0"),
-        mpi: MpiFamily::Mpich,
-        ..Advice::PLAIN
-    },
-    nested: Nested {
-        local: &[LOCAL_RANK, LOCAL_SIZE, MVP_LOCAL_RANK],
-        starters: &["hydra_pmi_proxy", "mpispawn"],
-        ..Nested::PLAIN
-    },
+    start: "start the process with mpirun_rsh or mpiexec",
+    programs: Some(Programs { names: "mpirun_rsh", verbs: "", options: "-np 2" }),
+    one_per_node: "`mpirun_rsh` with each host once, or `mpiexec -ppn 1`",
+    unbind: Some("MV2_ENABLE_AFFINITY=0"),
+    mpi: MpiFamily::Mpich,
+    local: &[LOCAL_RANK, LOCAL_SIZE, MVP_LOCAL_RANK],
+    starters: &["hydra_pmi_proxy", "mpispawn"],
     samples: &[Sample::of(|process, vars| {
         vars.set_all([RANK, SIZE, LOCAL_RANK, LOCAL_SIZE], process.place());
     })],
+    ..LauncherSpec::PLATFORM
 };
 
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {

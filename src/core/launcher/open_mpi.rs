@@ -41,26 +41,20 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     marker: |environment| first_set(environment, &[RANK, SIZE]),
     read,
     starts: Starts::Processes,
-    advice: Advice {
-        start: "start the process with mpirun",
-        programs: Some(Programs {
-            names: "mpirun mpiexec orterun prterun prun mpirun.openmpi mpiexec.openmpi",
-            verbs: "",
-            options: "-n 2",
-        }),
-        one_per_node: "`mpirun --map-by ppr:1:node`; on Azure `process_count_per_instance: 1`",
-        // mpirun passes the caller's variables to other hosts only with -x.
-        give_master: "`mpirun -x MASTER_ADDR=HOST`",
-        unbind: Some("mpirun --bind-to none"),
-        mpi: MpiFamily::OpenMpi,
-        ..Advice::PLAIN
-    },
-    nested: Nested {
-        local: &[LOCAL_RANK, LOCAL_SIZE],
-        identity: Some((HNP_URI, &[NUM_NODES, LOCAL_DAEMON_URI])),
-        starters: &["orterun", "orted", "prterun", "prted", "prte"],
-        ..Nested::PLAIN
-    },
+    start: "start the process with mpirun",
+    programs: Some(Programs {
+        names: "mpirun mpiexec orterun prterun prun mpirun.openmpi mpiexec.openmpi",
+        verbs: "",
+        options: "-n 2",
+    }),
+    one_per_node: "`mpirun --map-by ppr:1:node`; on Azure `process_count_per_instance: 1`",
+    // mpirun passes the caller's variables to other hosts only with -x.
+    give_master: "`mpirun -x MASTER_ADDR=HOST`",
+    unbind: Some("mpirun --bind-to none"),
+    mpi: MpiFamily::OpenMpi,
+    local: &[LOCAL_RANK, LOCAL_SIZE],
+    identity: Some((HNP_URI, &[NUM_NODES, LOCAL_DAEMON_URI])),
+    starters: &["orterun", "orted", "prterun", "prted", "prte"],
     samples: &[
         Sample {
             title: Some("Open MPI 4"),
@@ -86,6 +80,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
             },
         },
     ],
+    ..LauncherSpec::PLATFORM
 };
 
 fn set(process: &Process<'_>, vars: &mut Setter) {

@@ -36,12 +36,10 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     },
     read,
     starts: Starts::Processes,
-    advice: Advice {
-        start: "start the process with `python -m paddle.distributed.launch`",
-        one_per_node: "`python -m paddle.distributed.launch --nproc_per_node 1`",
-        ..Advice::PLAIN
-    },
-    nested: Nested { local: &[LOCAL_RANK, LOCAL_SIZE], outside: &[ROLE], ..Nested::PLAIN },
+    start: "start the process with `python -m paddle.distributed.launch`",
+    one_per_node: "`python -m paddle.distributed.launch --nproc_per_node 1`",
+    local: &[LOCAL_RANK, LOCAL_SIZE],
+    outside: &[ROLE],
     samples: &[Sample::of(|process, vars| {
         let endpoint = |node: u32, local_rank: u32| {
             format!("{}:{}", process.address(node), 40_434 + local_rank)
@@ -54,6 +52,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
         vars.set(ENDPOINT, endpoint(process.node, process.local_rank));
         vars.set(ENDPOINTS, endpoints.join(","));
     })],
+    ..LauncherSpec::PLATFORM
 };
 
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {

@@ -22,15 +22,15 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     variables: &[SageMakerVars::VARIABLES],
     marker: |environment| first_set(environment, &[CURRENT, HOSTS]),
     read,
-    starts: Starts::OnePerNode,
-    advice: Advice { start: "start the process as SageMaker's entry point", ..Advice::PLAIN },
-    nested: Nested { outside: &[GPUS], ..Nested::PLAIN },
+    start: "start the process as SageMaker's entry point",
+    outside: &[GPUS],
     samples: &[Sample::of(|process, vars| {
         let hosts: Vec<_> = (1..=process.nodes).map(|host| format!("\"algo-{host}\"")).collect();
         vars.set(HOSTS, format!("[{}]", hosts.join(",")));
         vars.set(CURRENT, format!("algo-{}", process.node + 1));
         vars.set(GPUS, 8);
     })],
+    ..LauncherSpec::PLATFORM
 };
 
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {

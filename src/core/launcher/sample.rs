@@ -3,6 +3,7 @@
 use std::fmt::Display;
 
 /// The variables that one version of a launcher sets, as recorded or documented.
+#[derive(Debug)]
 pub(crate) struct Sample {
     /// The launcher with its version. `None` if this is its only sample: its own title is enough.
     pub title: Option<&'static str>,

@@ -32,10 +32,10 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     variables: &[SkyPilotVars::VARIABLES, SetupVars::VARIABLES],
     marker: |environment| first_set(environment, &[NODE_RANK, NODES, IPS, SETUP_RANK, SETUP_IPS]),
     read,
-    starts: Starts::OnePerNode,
-    advice: Advice { start: "start the process in a task's run commands", ..Advice::PLAIN },
-    nested: Nested { outside: &[GPUS, TASK], ..Nested::PLAIN },
+    start: "start the process in a task's run commands",
+    outside: &[GPUS, TASK],
     samples: &[Sample::of(set)],
+    ..LauncherSpec::PLATFORM
 };
 
 fn set(process: &Process<'_>, vars: &mut Setter) {

@@ -48,24 +48,19 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     marker: |environment| first_set(environment, &[RANK]).filter(|_| is_step(environment)),
     read,
     starts: Starts::Processes,
-    advice: Advice {
-        start: "start the process with srun",
-        programs: Some(Programs { names: "srun", verbs: "", options: "-n 2" }),
-        one_per_node: "`srun --ntasks-per-node=1`",
-        unbind: Some(
-            "srun and more --cpus-per-task (or --cpu-bind=none, on a node that is yours alone)",
-        ),
-        mpi: MpiFamily::PmiOrPmix,
-        ..Advice::PLAIN
-    },
-    nested: Nested {
-        local: &[LOCAL_RANK, RANKS_HERE],
-        also_sets: &["PMIX_NAMESPACE", "PMI_ID"],
-        outside: &[SIZE, NODES, DISTRIBUTION, COMPONENTS, RESTARTS],
-        starters: &[STARTER],
-        ..Nested::PLAIN
-    },
+    start: "start the process with srun",
+    programs: Some(Programs { names: "srun", verbs: "", options: "-n 2" }),
+    one_per_node: "`srun --ntasks-per-node=1`",
+    unbind: Some(
+        "srun and more --cpus-per-task (or --cpu-bind=none, on a node that is yours alone)",
+    ),
+    mpi: MpiFamily::PmiOrPmix,
+    local: &[LOCAL_RANK, RANKS_HERE],
+    also_sets: &["PMIX_NAMESPACE", "PMI_ID"],
+    outside: &[SIZE, NODES, DISTRIBUTION, COMPONENTS, RESTARTS],
+    starters: &[STARTER],
     samples: &[Sample::of(set)],
+    ..LauncherSpec::PLATFORM
 };
 
 fn set(process: &Process<'_>, vars: &mut Setter) {

@@ -39,7 +39,7 @@ impl Starter {
     /// Finds the nearest ancestor that starts ranks for this launcher. `None` unless the
     /// environment is this process's.
     pub(crate) fn of(launcher: Launcher, environment: &Environment) -> Option<Starter> {
-        Starter::nearest(launcher.spec().nested.starters, environment)
+        Starter::nearest(launcher.spec().starters, environment)
     }
 
     /// Finds the nearest ancestor among these programs.
@@ -107,7 +107,7 @@ pub fn ancestors_in_job() -> Vec<u32> {
             break;
         }
         found.push(ancestor.id);
-        if ancestor.runs(Launcher::OpenMpi.spec().nested.starters).is_some() {
+        if ancestor.runs(Launcher::OpenMpi.spec().starters).is_some() {
             break;
         }
     }

@@ -33,13 +33,10 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     },
     read,
     starts: Starts::Slots,
-    advice: Advice {
-        start: "set TF_CONFIG to the process's own task",
-        one_per_node: "one task of each host in TF_CONFIG",
-        ..Advice::PLAIN
-    },
+    start: "set TF_CONFIG to the process's own task",
+    one_per_node: "one task of each host in TF_CONFIG",
     // A configuration of one process.
-    nested: Nested { outside: &[CONFIG], ..Nested::PLAIN },
+    outside: &[CONFIG],
     samples: &[Sample::of(|process, vars| {
         let endpoint = |rank: usize| {
             let place = process.places[rank];
@@ -59,6 +56,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
             ),
         );
     })],
+    ..LauncherSpec::PLATFORM
 };
 
 /// Returns whether a configuration has no cluster: TensorFlow takes this for a process by itself.

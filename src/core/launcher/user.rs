@@ -74,18 +74,13 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     },
     read,
     starts: Starts::Processes,
-    advice: Advice {
-        start: "set RANK, WORLD_SIZE and the related variables together",
-        one_per_node: "set RANK to the node's number and WORLD_SIZE to the number of nodes, LOCAL_RANK=0, LOCAL_WORLD_SIZE=1",
-        ..Advice::PLAIN
-    },
+    start: "set RANK, WORLD_SIZE and the related variables together",
+    one_per_node: "set RANK to the node's number and WORLD_SIZE to the number of nodes, LOCAL_RANK=0, LOCAL_WORLD_SIZE=1",
     // Whatever sets RANK and WORLD_SIZE also sets the master, but not always the node's number.
-    nested: Nested {
-        may_inherit: &[NODE_RANK],
-        outside: &[COUNT, LOCAL_SIZE, CROSS_SIZE, NPROC, PET_NPROC],
-        ..Nested::PLAIN
-    },
+    may_inherit: &[NODE_RANK],
+    outside: &[COUNT, LOCAL_SIZE, CROSS_SIZE, NPROC, PET_NPROC],
     samples: &[Sample::of(set)],
+    ..LauncherSpec::PLATFORM
 };
 
 /// Sets all variables, as torchrun also does.

@@ -28,9 +28,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
         })
     },
     read,
-    starts: Starts::OnePerNode,
-    advice: Advice { start: "start the process as a replica of a custom job", ..Advice::PLAIN },
-    nested: Nested::PLAIN,
+    start: "start the process as a replica of a custom job",
     samples: &[Sample::of(|process, vars| {
         // The first pool has one replica, the second all others.
         let host = |pool: u32, index: u32| {
@@ -51,6 +49,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
         );
         vars.set(JOB, 4_711_000 + process.job);
     })],
+    ..LauncherSpec::PLATFORM
 };
 
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {

@@ -36,12 +36,8 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     variables: &[VolcanoVars::VARIABLES],
     marker: |environment| first_set(environment, &[INDEX, OLD_INDEX, MASTERS, WORKERS]),
     read,
-    starts: Starts::OnePerNode,
-    advice: Advice {
-        start: "start the process in a pod of a job with the plugins env and svc",
-        ..Advice::PLAIN
-    },
-    nested: Nested { outside: &[GPUS], ..Nested::PLAIN },
+    start: "start the process in a pod of a job with the plugins env and svc",
+    outside: &[GPUS],
     samples: &[Sample::of(|process, vars| {
         let job = format!("train{}", process.job);
         let index = process.node.saturating_sub(1);
@@ -58,6 +54,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
         }
         vars.set(HOSTNAME, format!("{job}-{task}-{index}"));
     })],
+    ..LauncherSpec::PLATFORM
 };
 
 /// The pods of one task.

@@ -66,7 +66,7 @@ pub(super) fn finding(environment: &Environment, by_itself: &str) -> Option<Find
 
 /// Returns the program of a launcher that the process runs.
 fn starter(parent: &Process) -> Option<&'static str> {
-    specs().find_map(|spec| parent.runs(spec.nested.starters))
+    specs().find_map(|spec| parent.runs(spec.starters))
 }
 
 /// Returns whether the process is one that starts several workers.

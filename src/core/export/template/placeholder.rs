@@ -130,12 +130,12 @@ fn hosts(info: &ClusterInfo) -> Result<Value, Unknown> {
 }
 
 fn node(info: &ClusterInfo, value: Option<u32>) -> Result<Value, Unknown> {
-    let advice = &info.launcher().spec().advice;
+    let spec = info.launcher().spec();
     let why = || {
         let title = info.launcher().title();
         Unknown::Because(format!(
             "{title} does not give it to its processes; start one process on each node: {}",
-            advice.one_per_node
+            spec.one_per_node
         ))
     };
     value.map(number).ok_or_else(why)
