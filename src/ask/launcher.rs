@@ -10,7 +10,7 @@ use mpienv_core::{
     ClusterInfo, ClusterInfoBuilder, Environment, Error, Launcher, Reason, host_name,
 };
 
-use crate::pmi::{self, Link, PmiError, Question};
+use crate::pmi::{self, Link, Question};
 use crate::pmix;
 
 pub use crate::pmix::precludes_mpi;
@@ -87,14 +87,17 @@ pub fn ask_if_needed(
     // From the first word on, the launcher takes this process for an MPI program.
     if let Some(keep) = keep.filter(|_| needs_goodbye(&info, &link)) {
         let kept = connection(&info, &link).and_then(keep).and_then(|()| link.mark_kept());
-        kept.map_err(|error| no_answer(&info, &PmiError::NotKept(error)))?;
+        kept.map_err(|error| {
+            let why = "the launcher would take this process's exit for a failure, and no process can prevent that";
+            no_answer(&info, format!("{why}: {error}"))
+        })?;
     }
     let (rank, size) = (info.rank().index(), info.world_size());
     let question = Question { rank, size, host: host_name(), patience };
-    let answer = question.ask(&mut link).map_err(|error| no_answer(&info, &error))?;
+    let answer = question.ask(&mut link).map_err(|error| no_answer(&info, error))?;
     if needs_goodbye(&info, &link) {
         HAS_LEFT.store(true, Ordering::Relaxed);
-        link.finalize().map_err(|error| no_answer(&info, &error))?;
+        link.finalize().map_err(|error| no_answer(&info, error))?;
     }
     builder.clone().answer(answer).read()
 }
@@ -141,7 +144,7 @@ fn complete_by_pmix(
     launcher: Launcher,
 ) -> Result<ClusterInfo, Error> {
     let answer = pmix::ask(&builder.snapshot());
-    let answer = answer.map_err(|error| refused(launcher, error.to_string()))?;
+    let answer = answer.map_err(|error| refused(launcher, error))?;
     builder.clone().answer(answer).read()
 }
 
@@ -234,7 +237,7 @@ fn link(info: &ClusterInfo) -> Result<Option<(Link, Duration)>, Error> {
     } else {
         None
     };
-    let link = link.transpose().map_err(|error| no_answer(info, &error))?;
+    let link = link.transpose().map_err(|error| no_answer(info, error))?;
     Ok(link.map(|link| (link, patience)))
 }
 
@@ -260,12 +263,12 @@ fn process_of_rank(info: &ClusterInfo, server: Option<u32>) -> Option<u32> {
     server.and_then(below).or_else(|| below(info.starter()?))
 }
 
-fn no_answer(info: &ClusterInfo, error: &PmiError) -> Error {
+fn no_answer(info: &ClusterInfo, why: String) -> Error {
     let environment = info.environment();
     let name = if environment.is_set(pmi::FD) { pmi::FD } else { pmi::PORT };
     let give = info.launcher().advice().give_master;
     let remedy = format!("or give rank 0's host to all ranks: {give}; {ASK}=0 does not ask");
-    let error = Error::new(Reason::Pmi(error.to_string()), remedy).by(info.launcher());
+    let error = Error::new(Reason::Pmi(why), remedy).by(info.launcher());
     error.of(name).found(environment.text(name).unwrap_or_default())
 }
 

@@ -52,11 +52,9 @@ impl Helper {
         }
         let printed = Printed { status: None, stdout: Vec::new(), stderr: Vec::new() };
         let mut helper = Helper { child, printed };
-        let pipes = [
-            helper.child.stdout.as_ref().map(unblocked),
-            helper.child.stderr.as_ref().map(unblocked),
-        ];
-        if let Err(error) = pipes.into_iter().flatten().collect::<io::Result<()>>() {
+        let (stdout, stderr) = (&helper.child.stdout, &helper.child.stderr);
+        let unblocked = stdout.iter().try_for_each(unblock);
+        if let Err(error) = unblocked.and_then(|()| stderr.iter().try_for_each(unblock)) {
             helper.kill();
             return Err(error);
         }
@@ -100,7 +98,7 @@ impl Helper {
     }
 }
 
-fn unblocked(pipe: &impl AsFd) -> io::Result<()> {
+fn unblock(pipe: &impl AsFd) -> io::Result<()> {
     Ok(ioctl_fionbio(pipe, true)?)
 }
 
