@@ -115,7 +115,7 @@ impl ClusterInfo {
 
     /// Returns the ID of the process that started this node's ranks.
     pub fn starter(&self) -> Option<u32> {
-        Some(Starter::of(self.launcher(), &self.inherited)?.id)
+        Some(Starter::of(self.launcher(), &self.inherited)?.process.id)
     }
 }
 

@@ -77,14 +77,18 @@ fn started(environment: &Environment, candidates: &[Marker]) -> Option<Choice> {
         return None;
     }
     let programs: Vec<_> = candidates.iter().flat_map(starters).copied().collect();
-    let starter = Starter::nearest(&programs, environment)?.program;
+    let starter = Starter::nearest(&programs, environment)?;
     // A launcher without known programs, such as torchrun, is even nearer unless its own variables
     // were there before.
-    let names = first.launcher.variables().map(|variable| variable.name);
-    let own = names.filter(|name| !is_shared(name));
-    if starters(first).is_empty() && !Starter::passed_on(&programs, own, environment) {
-        return None;
+    if starters(first).is_empty() {
+        let names = first.launcher.variables().map(|variable| variable.name);
+        let then = starter.child.environment();
+        let is_same = |name| then.text(name) == environment.text(name);
+        if !names.filter(|name| !is_shared(name)).all(is_same) {
+            return None;
+        }
     }
+    let starter = starter.program;
     let marker = *candidates.iter().find(|marker| starters(marker).contains(&starter))?;
     let source =
         format!("{}, and {starter} started this process", marker.display_variable(environment));
