@@ -54,10 +54,8 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
         .place(by(RANK, vars.rank), by(SIZE, vars.size))?
         .with_local(by(LOCAL_RANK, vars.local_rank), by(NODES, local_size))?
         .with_nodes(None, by(NODES, vars.nodes));
-    Ok(match vars.path {
-        Some(path) => placement.with_job(JOB_PATH, Some(path)),
-        None => placement.with_job(JOB_ID, vars.job),
-    })
+    let job = if vars.path.is_some() { JOB_PATH } else { JOB_ID };
+    Ok(placement.with_job(job, vars.path.or(vars.job)))
 }
 
 /// The variable that names the Flux instance of this process.

@@ -62,10 +62,9 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
         let endpoints: Option<Vec<_>> = ranks.iter().map(first_endpoint).collect();
         let endpoints =
             endpoints.ok_or_else(|| malformed("the file is not a list of addresses".to_owned()))?;
-        let ranks = endpoints.iter().map(|(host, port)| (host.as_str(), *port));
         let first = endpoints.first().map(|(host, _)| host.as_str());
         let source = format!("{HOST_FILE}: the first rank");
-        placement = placement.with_roster(HOST_FILE, ranks)?.with_master(source, first)?;
+        placement = placement.with_roster(HOST_FILE, &endpoints)?.with_master(source, first)?;
     }
     with_master(placement, &vars)?.on_loopback()
 }

@@ -32,10 +32,8 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     variables: &[MvapichVars::VARIABLES, MvpVars::VARIABLES],
     marker: |environment| {
         // Version 3 and later provide the rank through PMI.
-        let mvp = || {
-            first_set(environment, &[MVP_LOCAL_RANK])
-                .filter(|_| environment.is_set(PMI_ID) || environment.is_set(PMI_RANK))
-        };
+        let has_rank = || first_set(environment, &[PMI_ID, PMI_RANK]).is_some();
+        let mvp = || first_set(environment, &[MVP_LOCAL_RANK]).filter(|_| has_rank());
         first_set(environment, &[RANK, SIZE]).or_else(mvp)
     },
     read,
@@ -61,11 +59,8 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
             .with_local(by(LOCAL_RANK, vars.local_rank), by(LOCAL_SIZE, vars.local_size));
     }
     let vars: MvpVars = marker.read(environment)?;
-    let rank = match (vars.pmi_rank, vars.pmi_id) {
-        (Some(rank), _) => by(PMI_RANK, rank),
-        (None, id) => by(PMI_ID, id.unwrap_or_default()),
-    };
-    marker
-        .place(rank, by(PMI_SIZE, vars.pmi_size))?
-        .with_local(Some(by(MVP_LOCAL_RANK, vars.local_rank)), None)
+    let id = by(PMI_ID, vars.pmi_id.unwrap_or_default());
+    let rank = by(PMI_RANK, vars.pmi_rank).unwrap_or(id);
+    let placement = marker.place(rank, by(PMI_SIZE, vars.pmi_size))?;
+    placement.with_local(Some(by(MVP_LOCAL_RANK, vars.local_rank)), None)
 }

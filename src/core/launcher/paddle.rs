@@ -61,12 +61,12 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     }
     let vars: PaddleVars = marker.read(environment)?;
     let mut placement = marker.place(by(RANK, vars.rank), by(SIZE, vars.size))?;
-    let texts: Vec<_> = vars.endpoints.iter().flat_map(|list| list.split(',')).collect();
-    let parsed: Option<Vec<_>> = texts.iter().map(|text| text.rsplit_once(':')).collect();
+    let endpoints = vars.endpoints.iter().flat_map(|list| list.split(','));
+    let parse = |(host, port): (_, &str)| (host, port.parse().unwrap_or_default());
+    let parsed: Option<Vec<_>> = endpoints.map(|text| text.rsplit_once(':').map(parse)).collect();
     // The ranks can meet without the list.
     if let Some(ranks) = parsed.filter(|ranks| ranks.len() == vars.size as usize) {
-        let ranks = ranks.iter().map(|(host, port)| (*host, port.parse().unwrap_or_default()));
-        placement = placement.with_roster(ENDPOINTS, ranks)?;
+        placement = placement.with_roster(ENDPOINTS, &ranks)?;
     }
     placement = placement.with_endpoint(MASTER, vars.master.as_deref())?;
     if vars.nodes.is_some() && vars.nodes != placement.node_count.as_ref().map(|count| count.value)

@@ -302,24 +302,21 @@ impl Placement {
             Some(_) => LaunchStyle::PerProcess,
         }
     }
-}
 
-impl Placement {
     /// Adds the place on the node, and the nodes, as a list of all ranks in rank order shows them.
     /// Each has its host, and what numbers the ranks of a host: a port, or the number of a device.
-    pub(super) fn with_roster<'a>(
+    pub(super) fn with_roster<T: AsRef<str> + Ord>(
         self,
         source: &str,
-        ranks: impl IntoIterator<Item = (&'a str, u32)>,
+        ranks: &[(T, u32)],
     ) -> Result<Placement, Error> {
         let rank = self.rank.value as usize;
-        let ranks: Vec<_> = ranks.into_iter().collect();
-        let Some(&(own_host, own_order)) = ranks.get(rank) else { return Ok(self) };
+        let Some((own_host, own_order)) = ranks.get(rank) else { return Ok(self) };
         let mut seen = BTreeSet::new();
-        let mut nodes: Vec<_> = ranks.iter().map(|(host, _)| *host).collect();
+        let mut nodes: Vec<_> = ranks.iter().map(|(host, _)| host).collect();
         nodes.retain(|host| seen.insert(*host));
-        let here = ranks.iter().enumerate().filter(|(_, (host, _))| *host == own_host);
-        let before = here.clone().filter(|(at, (_, order))| (*order, *at) < (own_order, rank));
+        let here = ranks.iter().enumerate().filter(|(_, (host, _))| host == own_host);
+        let before = here.clone().filter(|(at, (_, order))| (order, *at) < (own_order, rank));
         let known = |number: usize| by(source.to_owned(), u32::try_from(number).ok());
         let placement = self.with_local(known(before.count()), known(here.count()))?;
         let node = nodes.iter().position(|host| *host == own_host).and_then(known);

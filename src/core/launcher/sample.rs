@@ -61,6 +61,11 @@ impl Process<'_> {
         let number = node + 1 + self.job * 0x900;
         format!("10.{}.{}.{}", (number >> 16) & 255, (number >> 8) & 255, number & 255)
     }
+
+    /// Returns the addresses of all nodes, a line each.
+    pub(crate) fn addresses(&self) -> String {
+        (0..self.nodes).map(|node| self.address(node)).collect::<Vec<_>>().join("\n")
+    }
 }
 
 /// Collects variables in order.

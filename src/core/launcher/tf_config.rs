@@ -107,5 +107,5 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
             placement.master_addr = Some(Sourced::new(host, source));
         }
     }
-    placement.with_roster(CONFIG, ranks.iter().map(|(host, port)| (host.as_str(), *port)))
+    placement.with_roster(CONFIG, &ranks)
 }
