@@ -171,18 +171,15 @@ fn ask_pmix(
     read: &Result<ClusterInfo, Error>,
 ) -> Result<Option<ClusterInfo>, Error> {
     let environment = builder.snapshot();
-    let (launcher, is_open) = match read {
-        Ok(info) => (info.launcher(), is_served_pmix(info)),
+    let is_open = match read {
+        Ok(info) => is_served_pmix(info),
         // `prterun` sets no size.
-        Err(error) => (
-            Launcher::OpenMpi,
-            error.variable() == Some(PMIX_RANK) && pmix::is_harmless(&environment),
-        ),
+        Err(error) => error.variable() == Some(PMIX_RANK) && pmix::is_harmless(&environment),
     };
     if !is_open || environment.number(ASK)? == Some(0) {
         return Ok(None);
     }
-    complete_by_pmix(builder, launcher).map(Some)
+    complete_by_pmix(builder, Launcher::OpenMpi).map(Some)
 }
 
 /// Returns whether nothing names the master of this process, and its launcher serves PMIx without
@@ -225,15 +222,13 @@ fn link(info: &ClusterInfo) -> Result<Option<(Link, Duration)>, Error> {
     let link = if let Some(text) = environment.text(pmi::FD) {
         let number = text.parse().map_err(|_| refuse(Reason::NotANumber, pmi::FD, text))?;
         (!patience.is_zero()).then(|| Link::of_number(number))
-    } else if let Some((port, id)) = environment.text(pmi::PORT).zip(environment.text(pmi::ID)) {
+    } else if let Some((place, id)) = environment.text(pmi::PORT).zip(environment.text(pmi::ID)) {
         let id = id.parse().map_err(|_| refuse(Reason::NotANumber, pmi::ID, id))?;
-        let (host, number) = port
-            .rsplit_once(':')
-            .and_then(|(host, port)| Some((host, port.parse().ok()?)))
-            .ok_or_else(|| {
-                refuse(Reason::Malformed("not of the form host:port".into()), pmi::PORT, port)
-            })?;
-        (!patience.is_zero()).then(|| Link::of_port(host, number, id))
+        let parsed =
+            place.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse().ok()?)));
+        let form = || Reason::Malformed("not of the form host:port".into());
+        let (host, port) = parsed.ok_or_else(|| refuse(form(), pmi::PORT, place))?;
+        (!patience.is_zero()).then(|| Link::of_port(host, port, id))
     } else {
         None
     };
@@ -275,8 +270,7 @@ fn no_answer(info: &ClusterInfo, why: String) -> Error {
 /// Returns the process that traces this one.
 fn tracer() -> Option<u32> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("TracerPid:"))?;
-    line.trim().parse().ok()
+    status.lines().find_map(|line| line.strip_prefix("TracerPid:"))?.trim().parse().ok()
 }
 
 /// Returns how long the other ranks may take. Zero if a user does not want to ask.

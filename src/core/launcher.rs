@@ -240,6 +240,15 @@ impl Launcher {
             }
         }
     }
+
+    /// Returns how this launcher's variables have changed since they were recorded, which shows
+    /// that it, or a launcher that sets the same variables, has started a process. `None` if they
+    /// have not changed.
+    pub(crate) fn change(self, environment: &Environment, seen: &Seen) -> Option<Change> {
+        let variables = self.variables().map(|variable| variable.name);
+        let changed = variables.filter(|name| seen.is_changed(environment, name));
+        changed.map(|name| if is_shared(name) { Change::Shared } else { Change::Own }).min()
+    }
 }
 
 /// Returns the description of each launcher, in the order of [`Launcher::ALL`].
@@ -259,14 +268,14 @@ pub(crate) fn markers(environment: &Environment) -> impl Iterator<Item = Marker>
 /// user's own variables. The number of a node, which scripts set from a platform's variables, comes
 /// after the platforms.
 fn detectors() -> impl Iterator<Item = (Launcher, MarkerOf)> {
-    let own = |&launcher: &Launcher| (launcher, launcher.spec().marker);
-    let is_inner = |launcher: &&Launcher| **launcher != Launcher::User;
-    let shared: MarkerOf = hydra::shared_marker;
-    let inner = Launcher::ALL.iter().take_while(is_inner).map(own);
-    let is_other = |launcher: &&Launcher| **launcher != Launcher::Alone;
-    let others = Launcher::ALL.iter().skip_while(is_inner).take_while(is_other).map(own);
-    let last = [(Launcher::User, user::of_node as MarkerOf), own(&Launcher::Alone)];
-    inner.chain([(Launcher::Hydra, shared)]).chain(others).chain(last)
+    Launcher::ALL.iter().flat_map(|&launcher| {
+        let before: Option<(Launcher, MarkerOf)> = match launcher {
+            Launcher::User => Some((Launcher::Hydra, hydra::shared_marker)),
+            Launcher::Alone => Some((Launcher::User, user::of_node)),
+            _ => None,
+        };
+        before.into_iter().chain([(launcher, launcher.spec().marker)])
+    })
 }
 
 /// What has changed in a launcher's variables since they were recorded, the more reliable sign
@@ -277,17 +286,6 @@ pub(crate) enum Change {
     Own,
     /// A variable that other launchers set too.
     Shared,
-}
-
-impl Launcher {
-    /// Returns how this launcher's variables have changed since they were recorded, which shows
-    /// that it, or a launcher that sets the same variables, has started a process. `None` if they
-    /// have not changed.
-    pub(crate) fn change(self, environment: &Environment, seen: &Seen) -> Option<Change> {
-        let variables = self.variables().map(|variable| variable.name);
-        let changed = variables.filter(|name| seen.is_changed(environment, name));
-        changed.map(|name| if is_shared(name) { Change::Shared } else { Change::Own }).min()
-    }
 }
 
 /// Every variable of a launcher that mpienv reads.

@@ -124,7 +124,7 @@ impl Placeholders {
     }
 
     fn value(&self, name: &str) -> Result<Value, Fault> {
-        let value = find(name)?;
+        let (_, _, value) = find(name)?;
         let not_known =
             |why: String| Fault::NotKnown { name: name.to_owned(), why, known: self.known() };
         if self.per_node && OF_PROCESS.contains(&name) {
@@ -185,10 +185,9 @@ fn check(piece: &Piece<'_>) -> Result<(), Fault> {
     piece.names().into_iter().try_for_each(|name| find(name).map(drop))
 }
 
-/// Returns what gives a placeholder its value.
-fn find(name: &str) -> Result<fn(&ClusterInfo) -> Result<Value, Unknown>, Fault> {
+fn find(name: &str) -> Result<&'static Placeholder, Fault> {
     let found = PLACEHOLDERS.iter().find(|&&(known, ..)| known == name);
-    found.map(|&(_, _, value)| value).ok_or_else(|| Fault::NoSuchName(name.to_owned()))
+    found.ok_or_else(|| Fault::NoSuchName(name.to_owned()))
 }
 
 impl ClusterInfo {
@@ -203,6 +202,9 @@ impl ClusterInfo {
         Ok(Placeholders { info: self.as_node()?, per_node: true, secret: None })
     }
 }
+
+/// Names and values.
+type Variables = Vec<(String, String)>;
 
 // `{secret}` must not become a word of a command: other users of the host can read these.
 
@@ -226,7 +228,7 @@ impl Placeholders {
     pub fn expand_apart(
         &self,
         words: &[OsString],
-    ) -> Result<(Vec<OsString>, Vec<(String, String)>), TemplateError> {
+    ) -> Result<(Vec<OsString>, Variables), TemplateError> {
         check_secret(words)?;
         let (hidden, visible): (Vec<_>, Vec<_>) = words.iter().cloned().partition(has_secret);
         let mut variables = Vec::new();
