@@ -26,6 +26,9 @@ const DEVICES: &str = "/sys/class";
 /// A table of an InfiniBand port has at most so many addresses.
 const MOST_GIDS: usize = 256;
 
+/// Names of this host's interfaces, each with an address.
+type Interfaces = [(String, IpAddr)];
+
 /// An interface, this host's address on it, and why it is this one.
 struct Found {
     name: String,
@@ -177,17 +180,13 @@ fn towards_the_job(info: &ClusterInfo, patience: Duration) -> Result<Found, Erro
 }
 
 /// Returns the address that gloo uses: the first of this host's name that is one of this host.
-fn gloo_takes(
-    mut of_name: impl Iterator<Item = IpAddr>,
-    interfaces: &[(String, IpAddr)],
-) -> Option<IpAddr> {
-    of_name.find(|address| {
-        address.is_loopback() || interfaces.iter().any(|(_, own)| own.to_canonical() == *address)
-    })
+fn gloo_takes(mut of_name: impl Iterator<Item = IpAddr>, all: &Interfaces) -> Option<IpAddr> {
+    let is_own = |address: &IpAddr| all.iter().any(|(_, own)| own.to_canonical() == *address);
+    of_name.find(|address| address.is_loopback() || is_own(address))
 }
 
 /// Returns whether NCCL's default, whose entries are prefixes, excludes all interfaces.
-fn nccl_has_none(interfaces: &[(String, IpAddr)]) -> bool {
+fn nccl_has_none(interfaces: &Interfaces) -> bool {
     let excluded = NCCL_DEFAULT.trim_start_matches('^');
     let is_excluded = |name: &str| excluded.split(',').any(|prefix| name.starts_with(prefix));
     // An empty list is one that could not be read.
@@ -195,39 +194,31 @@ fn nccl_has_none(interfaces: &[(String, IpAddr)]) -> bool {
 }
 
 /// Returns the only interface that other hosts may reach.
-fn only(interfaces: &[(String, IpAddr)]) -> Option<Found> {
+fn only(all: &Interfaces) -> Option<Found> {
     let may_reach = |name: &str, address: IpAddr| {
         !address.is_loopback() && !is_link_local(&address) && !is_bridge(name)
     };
-    let own =
-        address_on(interfaces, may_reach).filter(|own| is_only(own, interfaces, may_reach))?;
+    let own = address_on(all, may_reach).filter(|own| is_only(own, all, may_reach))?;
     Some(Found { why: "the only interface that other hosts may reach".to_owned(), ..own })
 }
 
 /// Returns whether no other interface has an address that is wanted.
-fn is_only(
-    own: &Found,
-    interfaces: &[(String, IpAddr)],
-    is_wanted: impl Fn(&str, IpAddr) -> bool,
-) -> bool {
-    let mut others = interfaces.iter().filter(|(name, _)| *name != own.name);
+fn is_only(own: &Found, all: &Interfaces, is_wanted: impl Fn(&str, IpAddr) -> bool) -> bool {
+    let mut others = all.iter().filter(|(name, _)| *name != own.name);
     !others.any(|(name, address)| is_wanted(name, *address))
 }
 
 /// Returns the first address that is wanted: IPv4 before IPv6, and link-local ones last, because
 /// few programs accept a zone.
-fn address_on(
-    interfaces: &[(String, IpAddr)],
-    is_wanted: impl Fn(&str, IpAddr) -> bool,
-) -> Option<Found> {
-    let wanted = interfaces.iter().filter(|(name, address)| is_wanted(name, *address));
+fn address_on(all: &Interfaces, is_wanted: impl Fn(&str, IpAddr) -> bool) -> Option<Found> {
+    let wanted = all.iter().filter(|(name, address)| is_wanted(name, *address));
     let (name, address) =
         wanted.min_by_key(|(_, address)| (is_link_local(address), address.is_ipv6()))?;
     let why = format!("this host's {address}");
     Some(Found { name: name.clone(), address: address.to_canonical(), why })
 }
 
-fn refuse(asked: &Sourced<Interface>, why: &str, interfaces: &[(String, IpAddr)]) -> Error {
+fn refuse(asked: &Sourced<Interface>, why: &str, interfaces: &Interfaces) -> Error {
     let variable = if asked.source == ASKED { "--interface" } else { INTERFACE };
     let listed = names_of(interfaces).into_iter().map(|name| {
         let own = interfaces.iter().filter(|(own, _)| own == name);

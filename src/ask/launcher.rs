@@ -84,21 +84,23 @@ pub fn ask_if_needed(
     }
     let info = read?;
     let Some((mut link, patience)) = link(&info)? else { return Ok(info) };
-    // From the first word on, the launcher takes this process for an MPI program.
-    if let Some(keep) = keep.filter(|_| needs_goodbye(&info, &link)) {
-        let kept = connection(&info, &link).and_then(keep).and_then(|()| link.mark_kept());
-        kept.map_err(|error| {
-            let why = "the launcher would take this process's exit for a failure, and no process can prevent that";
-            no_answer(&info, format!("{why}: {error}"))
-        })?;
-    }
     let (rank, size) = (info.rank().index(), info.world_size());
     let question = Question { rank, size, host: host_name(), patience };
-    let answer = question.ask(&mut link).map_err(|error| no_answer(&info, error))?;
-    if needs_goodbye(&info, &link) {
-        HAS_LEFT.store(true, Ordering::Relaxed);
-        link.finalize().map_err(|error| no_answer(&info, error))?;
-    }
+    let ask = || {
+        // From the first word on, the launcher takes this process for an MPI program.
+        if let Some(keep) = keep.filter(|_| needs_goodbye(&info, &link)) {
+            let kept = connection(&info, &link).and_then(keep).and_then(|()| link.mark_kept());
+            let why = "the launcher would take this process's exit for a failure, and no process can prevent that";
+            kept.map_err(|error| format!("{why}: {error}"))?;
+        }
+        let answer = question.ask(&mut link)?;
+        if needs_goodbye(&info, &link) {
+            HAS_LEFT.store(true, Ordering::Relaxed);
+            link.finalize()?;
+        }
+        Ok(answer)
+    };
+    let answer = ask().map_err(|why| no_answer(&info, why))?;
     builder.clone().answer(answer).read()
 }
 

@@ -34,6 +34,9 @@ pub struct Placeholders {
     secret: Option<String>,
 }
 
+/// Names and values.
+type Variables = Vec<(String, String)>;
+
 impl Placeholders {
     /// Returns the name of each placeholder, and what replaces it.
     pub fn names() -> impl Iterator<Item = (&'static str, &'static str)> {
@@ -97,6 +100,37 @@ impl Placeholders {
             return Err(Fault::NothingLeft.of(&word));
         }
         Ok(expanded)
+    }
+
+    /// Returns whether a word of a command has the secret.
+    pub fn have_secret(words: &[OsString]) -> bool {
+        words.iter().any(has_secret)
+    }
+
+    /// Returns these values with the secret that all ranks have got.
+    #[must_use]
+    pub fn with_secret(self, secret: &str) -> Placeholders {
+        Placeholders { secret: Some(secret.to_owned()), ..self }
+    }
+
+    /// Returns the words of a command without those that have the secret, and the variables that
+    /// these words set.
+    ///
+    /// # Errors
+    /// Same as [`Placeholders::expand_words`].
+    pub fn expand_apart(
+        &self,
+        words: &[OsString],
+    ) -> Result<(Vec<OsString>, Variables), TemplateError> {
+        check_secret(words)?;
+        let (hidden, visible): (Vec<_>, Vec<_>) = words.iter().cloned().partition(has_secret);
+        let mut variables = Vec::new();
+        for word in hidden.iter().filter_map(|word| word.to_str()) {
+            let word = self.expand(word)?;
+            let variable = word.as_deref().and_then(|word| word.split_once('='));
+            variables.extend(variable.map(|(name, value)| (name.to_owned(), value.to_owned())));
+        }
+        Ok((self.expand_words(&visible)?, variables))
     }
 
     fn expanded(&self, word: &str) -> Result<Option<String>, Fault> {
@@ -203,43 +237,7 @@ impl ClusterInfo {
     }
 }
 
-/// Names and values.
-type Variables = Vec<(String, String)>;
-
 // `{secret}` must not become a word of a command: other users of the host can read these.
-
-impl Placeholders {
-    /// Returns whether a word of a command has the secret.
-    pub fn have_secret(words: &[OsString]) -> bool {
-        words.iter().any(has_secret)
-    }
-
-    /// Returns these values with the secret that all ranks have got.
-    #[must_use]
-    pub fn with_secret(self, secret: &str) -> Placeholders {
-        Placeholders { secret: Some(secret.to_owned()), ..self }
-    }
-
-    /// Returns the words of a command without those that have the secret, and the variables that
-    /// these words set.
-    ///
-    /// # Errors
-    /// Same as [`Placeholders::expand_words`].
-    pub fn expand_apart(
-        &self,
-        words: &[OsString],
-    ) -> Result<(Vec<OsString>, Variables), TemplateError> {
-        check_secret(words)?;
-        let (hidden, visible): (Vec<_>, Vec<_>) = words.iter().cloned().partition(has_secret);
-        let mut variables = Vec::new();
-        for word in hidden.iter().filter_map(|word| word.to_str()) {
-            let word = self.expand(word)?;
-            let variable = word.as_deref().and_then(|word| word.split_once('='));
-            variables.extend(variable.map(|(name, value)| (name.to_owned(), value.to_owned())));
-        }
-        Ok((self.expand_words(&visible)?, variables))
-    }
-}
 
 /// Refuses the secret in any word that is not a variable of `env` before the command.
 fn check_secret(words: &[OsString]) -> Result<(), TemplateError> {

@@ -29,10 +29,8 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     samples: &[Sample::of(|process, vars| {
         vars.set_all([RANK, SIZE], [process.rank, process.size]);
         let cluster = 7 + process.job;
-        vars.set(
-            SPOOL,
-            format!("/var/lib/condor/spool/{cluster}/0/cluster{cluster}.proc0.subproc0"),
-        );
+        let folder = format!("/var/lib/condor/spool/{cluster}/0");
+        vars.set(SPOOL, format!("{folder}/cluster{cluster}.proc0.subproc0"));
     })],
     ..LauncherSpec::PLATFORM
 };

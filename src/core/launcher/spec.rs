@@ -181,7 +181,19 @@ impl Marker {
 
     /// Reads the launcher's variables.
     pub(crate) fn read<T: Variables>(self, environment: &Environment) -> Result<T, Error> {
-        environment.read().map_err(|error| self.unreadable(environment, error))
+        let launcher = self.launcher;
+        environment.read().map_err(|error| match error {
+            ReadError::Missing { name } => self.missing(environment, &name),
+            ReadError::NotUnicode { name, value } => {
+                launcher.refuse(Reason::NotUnicode, &name, value)
+            }
+            ReadError::Invalid { name, value, .. } => {
+                launcher.refuse(Reason::NotANumber, &name, value)
+            }
+            ReadError::Other(text) => {
+                Error::new(Reason::Malformed(text), launcher.spec().start).by(launcher)
+            }
+        })
     }
 
     /// Returns the error for a variable that is missing although the marker is set.
@@ -207,23 +219,6 @@ impl Marker {
         let reason = Reason::Malformed(format!("it does not determine the rank: {why}"));
         let remedy = "set RANK, WORLD_SIZE and MASTER_ADDR, or MPIENV_LAUNCHER=alone for a process by itself";
         Error::new(reason, remedy).by(self.launcher).of(variable).found(value)
-    }
-
-    fn unreadable(self, environment: &Environment, error: ReadError) -> Error {
-        let launcher = self.launcher;
-        match error {
-            ReadError::Missing { name } => self.missing(environment, &name),
-            ReadError::NotUnicode { name, value } => {
-                launcher.refuse(Reason::NotUnicode, &name, value)
-            }
-            ReadError::Invalid { name, value, .. } => {
-                launcher.refuse(Reason::NotANumber, &name, value)
-            }
-            ReadError::Other(text) => {
-                let start = launcher.spec().start;
-                Error::new(Reason::Malformed(text), start).by(launcher)
-            }
-        }
     }
 
     /// Returns the marker with its value, as the source of the choice.

@@ -47,14 +47,10 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
             0 => ("chief", 0),
             rank => ("worker", rank - 1),
         };
-        vars.set(
-            CONFIG,
-            format!(
-                "{{\"cluster\":{{\"chief\":[{}],\"worker\":[{}]}},\"task\":{{\"type\":\"{task}\",\"index\":{index}}}}}",
-                endpoint(0),
-                workers.join(",")
-            ),
-        );
+        let (chief, workers) = (endpoint(0), workers.join(","));
+        let cluster = format!("{{\"chief\":[{chief}],\"worker\":[{workers}]}}");
+        let task = format!("{{\"type\":\"{task}\",\"index\":{index}}}");
+        vars.set(CONFIG, format!("{{\"cluster\":{cluster},\"task\":{task}}}"));
     })],
     ..LauncherSpec::PLATFORM
 };
@@ -85,8 +81,8 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     let (mut rank, mut endpoints) = (None, Vec::new());
     for of_rank in OF_RANKS {
         let Some(list) = tasks.get(of_rank) else { continue };
-        let list =
-            list.texts().ok_or_else(|| malformed(format!("{of_rank}: not a list of hosts")))?;
+        let not_a_list = || malformed(format!("{of_rank}: not a list of hosts"));
+        let list = list.texts().ok_or_else(not_a_list)?;
         if of_rank == kind && (index as usize) < list.len() {
             rank = u32::try_from(endpoints.len()).ok().and_then(|before| before.checked_add(index));
         }
@@ -97,9 +93,8 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     let mut placement = marker.place(by(CONFIG, rank), by(CONFIG, size))?;
     let mut ranks = Vec::new();
     for endpoint in &endpoints {
-        let parsed = Host::parse_with_port(endpoint);
-        let (host, port) = parsed
-            .map_err(|error| malformed(format!("{endpoint:?} is {}", Reason::from(error))))?;
+        let refused = |error| malformed(format!("{endpoint:?} is {}", Reason::from(error)));
+        let (host, port) = Host::parse_with_port(endpoint).map_err(refused)?;
         ranks.push((host.to_string(), port.map_or(0, |port| port.get().into())));
         if placement.master_addr.is_none() {
             let source = format!("{CONFIG}: the first task");

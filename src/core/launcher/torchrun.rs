@@ -41,14 +41,11 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     is_always_seen: true,
     outside: &[ERROR_FILE],
     samples: &[Sample::of(|process, vars| {
-        let (job, local_rank) = (process.job, process.local_rank);
+        let folder = format!("/tmp/torchelastic/none/attempt_{}", process.job);
         vars.set(RUN_ID, "none");
         vars.set(AGENT_STORE, "True");
         vars.set(RESTARTS, 0);
-        vars.set(
-            ERROR_FILE,
-            format!("/tmp/torchelastic/none/attempt_{job}/{local_rank}/error.json"),
-        );
+        vars.set(ERROR_FILE, format!("{folder}/{}/error.json", process.local_rank));
         user::set(process, vars);
         vars.set_all([NODE_RANK, NODES], [process.node, process.nodes]);
     })],

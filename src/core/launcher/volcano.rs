@@ -89,10 +89,10 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
         name.is_some() && task.hosts.get(index as usize).map(|host| first_label(host)) == name
     };
     let own = if tasks.len() == 1 { Some(0) } else { tasks.iter().position(is_own) };
-    let own = own.ok_or_else(|| {
+    let Some(own) = own else {
         let why = "the pod's HOSTNAME is in no task's list at that place";
-        marker.cannot_place(why, INDEX, &index.to_string())
-    })?;
+        return Err(marker.cannot_place(why, INDEX, &index.to_string()));
+    };
     let count = |tasks: &[Task<'_>]| {
         let hosts = tasks.iter().map(|task| task.hosts.len()).sum::<usize>();
         u32::try_from(hosts).unwrap_or(u32::MAX)
