@@ -26,6 +26,9 @@ const DEVICES: &str = "/sys/class";
 /// A table of an InfiniBand port has at most so many addresses.
 const MOST_GIDS: usize = 256;
 
+/// Names of this host's interfaces, each with an address.
+type Interfaces = [(String, IpAddr)];
+
 /// An interface, this host's address on it, and why it is this one.
 struct Found {
     name: String,
@@ -76,11 +79,10 @@ pub fn on_interface(info: &ClusterInfo) -> Result<ClusterInfo, Error> {
         }
         Interface::Within(subnet) => {
             let all = interfaces();
-            let own = address_on(&all, |_, address| subnet.contains(address));
+            let within = |_: &str, address| subnet.contains(address);
+            let own = address_on(&all, within);
             let own = own.ok_or_else(|| refuse(asked, "no address is in this range", &all))?;
-            let others =
-                address_on(&all, |name, address| name != own.name && subnet.contains(address));
-            if others.is_some() {
+            if !is_only(&own, &all, within) {
                 return Err(refuse(asked, "several interfaces are in this range", &all));
             }
             Some(own)
@@ -160,10 +162,10 @@ fn towards_the_job(info: &ClusterInfo, patience: Duration) -> Result<Found, Erro
     let error = match own_addr_within(info, patience) {
         Ok(OwnAddr { address, .. }) => {
             let why = info.master_addr().map(|master| format!("the route to {master}"))?;
-            let reason = Reason::NoOwnAddr(format!("no interface has the address {address}"));
             return found(address, why).ok_or_else(|| {
-                Error::new(reason, format!("set {INTERFACE} to an interface's name"))
-                    .by(info.launcher())
+                let reason = Reason::NoOwnAddr(format!("no interface has the address {address}"));
+                let remedy = format!("set {INTERFACE} to an interface's name");
+                Error::new(reason, remedy).by(info.launcher())
             });
         }
         Err(error) => error,
@@ -178,17 +180,13 @@ fn towards_the_job(info: &ClusterInfo, patience: Duration) -> Result<Found, Erro
 }
 
 /// Returns the address that gloo uses: the first of this host's name that is one of this host.
-fn gloo_takes(
-    mut of_name: impl Iterator<Item = IpAddr>,
-    interfaces: &[(String, IpAddr)],
-) -> Option<IpAddr> {
-    of_name.find(|address| {
-        address.is_loopback() || interfaces.iter().any(|(_, own)| own.to_canonical() == *address)
-    })
+fn gloo_takes(mut of_name: impl Iterator<Item = IpAddr>, all: &Interfaces) -> Option<IpAddr> {
+    let is_own = |address: &IpAddr| all.iter().any(|(_, own)| own.to_canonical() == *address);
+    of_name.find(|address| address.is_loopback() || is_own(address))
 }
 
 /// Returns whether NCCL's default, whose entries are prefixes, excludes all interfaces.
-fn nccl_has_none(interfaces: &[(String, IpAddr)]) -> bool {
+fn nccl_has_none(interfaces: &Interfaces) -> bool {
     let excluded = NCCL_DEFAULT.trim_start_matches('^');
     let is_excluded = |name: &str| excluded.split(',').any(|prefix| name.starts_with(prefix));
     // An empty list is one that could not be read.
@@ -196,30 +194,31 @@ fn nccl_has_none(interfaces: &[(String, IpAddr)]) -> bool {
 }
 
 /// Returns the only interface that other hosts may reach.
-fn only(interfaces: &[(String, IpAddr)]) -> Option<Found> {
+fn only(all: &Interfaces) -> Option<Found> {
     let may_reach = |name: &str, address: IpAddr| {
         !address.is_loopback() && !is_link_local(&address) && !is_bridge(name)
     };
-    let own = address_on(interfaces, may_reach)?;
-    let is_other = |name: &str, address| name != own.name && may_reach(name, address);
-    let why = "the only interface that other hosts may reach".to_owned();
-    address_on(interfaces, is_other).is_none().then_some(Found { why, ..own })
+    let own = address_on(all, may_reach).filter(|own| is_only(own, all, may_reach))?;
+    Some(Found { why: "the only interface that other hosts may reach".to_owned(), ..own })
+}
+
+/// Returns whether no other interface has an address that is wanted.
+fn is_only(own: &Found, all: &Interfaces, is_wanted: impl Fn(&str, IpAddr) -> bool) -> bool {
+    let mut others = all.iter().filter(|(name, _)| *name != own.name);
+    !others.any(|(name, address)| is_wanted(name, *address))
 }
 
 /// Returns the first address that is wanted: IPv4 before IPv6, and link-local ones last, because
 /// few programs accept a zone.
-fn address_on(
-    interfaces: &[(String, IpAddr)],
-    is_wanted: impl Fn(&str, IpAddr) -> bool,
-) -> Option<Found> {
-    let wanted = interfaces.iter().filter(|(name, address)| is_wanted(name, *address));
+fn address_on(all: &Interfaces, is_wanted: impl Fn(&str, IpAddr) -> bool) -> Option<Found> {
+    let wanted = all.iter().filter(|(name, address)| is_wanted(name, *address));
     let (name, address) =
         wanted.min_by_key(|(_, address)| (is_link_local(address), address.is_ipv6()))?;
     let why = format!("this host's {address}");
     Some(Found { name: name.clone(), address: address.to_canonical(), why })
 }
 
-fn refuse(asked: &Sourced<Interface>, why: &str, interfaces: &[(String, IpAddr)]) -> Error {
+fn refuse(asked: &Sourced<Interface>, why: &str, interfaces: &Interfaces) -> Error {
     let variable = if asked.source == ASKED { "--interface" } else { INTERFACE };
     let listed = names_of(interfaces).into_iter().map(|name| {
         let own = interfaces.iter().filter(|(own, _)| own == name);
@@ -237,24 +236,21 @@ fn ucx_devices(devices: &Path, name: &str) -> String {
     // An address may have a label of its own, such as `eth0:1`.
     let name = name.split(':').next().unwrap_or(name);
     let mut ports = Vec::new();
-    for device in entries(&devices.join("infiniband")) {
-        for port in entries(&devices.join("infiniband").join(&device).join("ports")) {
-            let table = devices.join("infiniband").join(&device).join("ports").join(&port);
-            if has(&table.join("gid_attrs/ndevs"), name) {
-                ports.push(format!("{device}:{port}"));
-            }
-        }
+    let infiniband = devices.join("infiniband");
+    for device in entries(&infiniband) {
+        let of_device = infiniband.join(&device).join("ports");
+        let own = entries(&of_device);
+        let own =
+            own.iter().filter(|port| has(&of_device.join(port).join("gid_attrs/ndevs"), name));
+        ports.extend(own.map(|port| format!("{device}:{port}")));
     }
     if ports.is_empty() {
         // InfiniBand's own table names no interface. The interface's number counts from 0.
         let interface = devices.join("net").join(name);
         let number = read(&interface.join("dev_port")).and_then(|text| text.parse::<u32>().ok());
         let port = number.unwrap_or(0) + 1;
-        ports.extend(
-            entries(&interface.join("device/infiniband"))
-                .into_iter()
-                .map(|device| format!("{device}:{port}")),
-        );
+        let own = entries(&interface.join("device/infiniband"));
+        ports.extend(own.iter().map(|device| format!("{device}:{port}")));
     }
     ports.push(name.to_owned());
     ports.join(",")

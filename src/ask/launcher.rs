@@ -10,7 +10,7 @@ use mpienv_core::{
     ClusterInfo, ClusterInfoBuilder, Environment, Error, Launcher, Reason, host_name,
 };
 
-use crate::pmi::{self, Link, PmiError, Question};
+use crate::pmi::{self, Link, Question};
 use crate::pmix;
 
 pub use crate::pmix::precludes_mpi;
@@ -84,18 +84,23 @@ pub fn ask_if_needed(
     }
     let info = read?;
     let Some((mut link, patience)) = link(&info)? else { return Ok(info) };
-    // From the first word on, the launcher takes this process for an MPI program.
-    if let Some(keep) = keep.filter(|_| needs_goodbye(&info, &link)) {
-        let kept = connection(&info, &link).and_then(keep).and_then(|()| link.mark_kept());
-        kept.map_err(|error| no_answer(&info, &PmiError::NotKept(error)))?;
-    }
     let (rank, size) = (info.rank().index(), info.world_size());
     let question = Question { rank, size, host: host_name(), patience };
-    let answer = question.ask(&mut link).map_err(|error| no_answer(&info, &error))?;
-    if needs_goodbye(&info, &link) {
-        HAS_LEFT.store(true, Ordering::Relaxed);
-        link.finalize().map_err(|error| no_answer(&info, &error))?;
-    }
+    let ask = || {
+        // From the first word on, the launcher takes this process for an MPI program.
+        if let Some(keep) = keep.filter(|_| needs_goodbye(&info, &link)) {
+            let kept = connection(&info, &link).and_then(keep).and_then(|()| link.mark_kept());
+            let why = "the launcher would take this process's exit for a failure, and no process can prevent that";
+            kept.map_err(|error| format!("{why}: {error}"))?;
+        }
+        let answer = question.ask(&mut link)?;
+        if needs_goodbye(&info, &link) {
+            HAS_LEFT.store(true, Ordering::Relaxed);
+            link.finalize()?;
+        }
+        Ok(answer)
+    };
+    let answer = ask().map_err(|why| no_answer(&info, why))?;
     builder.clone().answer(answer).read()
 }
 
@@ -141,7 +146,7 @@ fn complete_by_pmix(
     launcher: Launcher,
 ) -> Result<ClusterInfo, Error> {
     let answer = pmix::ask(&builder.snapshot());
-    let answer = answer.map_err(|error| refused(launcher, error.to_string()))?;
+    let answer = answer.map_err(|error| refused(launcher, error))?;
     builder.clone().answer(answer).read()
 }
 
@@ -168,18 +173,15 @@ fn ask_pmix(
     read: &Result<ClusterInfo, Error>,
 ) -> Result<Option<ClusterInfo>, Error> {
     let environment = builder.snapshot();
-    let (launcher, is_open) = match read {
-        Ok(info) => (info.launcher(), is_served_pmix(info)),
+    let is_open = match read {
+        Ok(info) => is_served_pmix(info),
         // `prterun` sets no size.
-        Err(error) => (
-            Launcher::OpenMpi,
-            error.variable() == Some(PMIX_RANK) && pmix::is_harmless(&environment),
-        ),
+        Err(error) => error.variable() == Some(PMIX_RANK) && pmix::is_harmless(&environment),
     };
     if !is_open || environment.number(ASK)? == Some(0) {
         return Ok(None);
     }
-    complete_by_pmix(builder, launcher).map(Some)
+    complete_by_pmix(builder, Launcher::OpenMpi).map(Some)
 }
 
 /// Returns whether nothing names the master of this process, and its launcher serves PMIx without
@@ -222,19 +224,17 @@ fn link(info: &ClusterInfo) -> Result<Option<(Link, Duration)>, Error> {
     let link = if let Some(text) = environment.text(pmi::FD) {
         let number = text.parse().map_err(|_| refuse(Reason::NotANumber, pmi::FD, text))?;
         (!patience.is_zero()).then(|| Link::of_number(number))
-    } else if let Some((port, id)) = environment.text(pmi::PORT).zip(environment.text(pmi::ID)) {
+    } else if let Some((place, id)) = environment.text(pmi::PORT).zip(environment.text(pmi::ID)) {
         let id = id.parse().map_err(|_| refuse(Reason::NotANumber, pmi::ID, id))?;
-        let (host, number) = port
-            .rsplit_once(':')
-            .and_then(|(host, port)| Some((host, port.parse().ok()?)))
-            .ok_or_else(|| {
-                refuse(Reason::Malformed("not of the form host:port".into()), pmi::PORT, port)
-            })?;
-        (!patience.is_zero()).then(|| Link::of_port(host, number, id))
+        let parsed =
+            place.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse().ok()?)));
+        let form = || Reason::Malformed("not of the form host:port".into());
+        let (host, port) = parsed.ok_or_else(|| refuse(form(), pmi::PORT, place))?;
+        (!patience.is_zero()).then(|| Link::of_port(host, port, id))
     } else {
         None
     };
-    let link = link.transpose().map_err(|error| no_answer(info, &error))?;
+    let link = link.transpose().map_err(|error| no_answer(info, error))?;
     Ok(link.map(|link| (link, patience)))
 }
 
@@ -260,20 +260,19 @@ fn process_of_rank(info: &ClusterInfo, server: Option<u32>) -> Option<u32> {
     server.and_then(below).or_else(|| below(info.starter()?))
 }
 
-fn no_answer(info: &ClusterInfo, error: &PmiError) -> Error {
+fn no_answer(info: &ClusterInfo, why: String) -> Error {
     let environment = info.environment();
     let name = if environment.is_set(pmi::FD) { pmi::FD } else { pmi::PORT };
     let give = info.launcher().advice().give_master;
     let remedy = format!("or give rank 0's host to all ranks: {give}; {ASK}=0 does not ask");
-    let error = Error::new(Reason::Pmi(error.to_string()), remedy).by(info.launcher());
+    let error = Error::new(Reason::Pmi(why), remedy).by(info.launcher());
     error.of(name).found(environment.text(name).unwrap_or_default())
 }
 
 /// Returns the process that traces this one.
 fn tracer() -> Option<u32> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("TracerPid:"))?;
-    line.trim().parse().ok()
+    status.lines().find_map(|line| line.strip_prefix("TracerPid:"))?.trim().parse().ok()
 }
 
 /// Returns how long the other ranks may take. Zero if a user does not want to ask.

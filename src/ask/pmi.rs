@@ -15,8 +15,6 @@ mod link;
 mod nodes;
 mod question;
 
-use std::io;
-
 pub use link::{Link, inherited};
 pub use question::Question;
 
@@ -29,52 +27,7 @@ pub(crate) const FD: &str = "PMI_FD";
 pub(crate) const PORT: &str = "PMI_PORT";
 pub(crate) const ID: &str = "PMI_ID";
 
-mpienv_core::debug_is_text!(PmiError);
-
-/// Why the launcher's PMI server gave no answer.
-#[derive(thiserror::Error)]
-#[doc(hidden)]
-pub enum PmiError {
-    /// The number is not that of a socket.
-    #[error(
-        "it is not a connection to the launcher ({0}): something between the launcher and mpienv has closed it"
-    )]
-    NotASocket(io::Error),
-    /// No connection to the port.
-    #[error("cannot connect to the launcher: {0}")]
-    NoConnection(io::Error),
-    /// The system cannot send or receive.
-    #[error("the connection to the launcher has failed during `{request}`: {reason}")]
-    Broken { request: &'static str, reason: io::Error },
-    /// The server has closed the connection.
-    #[error(
-        "the launcher has closed the connection at `{0}`: an MPI program or another mpienv may have ended it"
-    )]
-    Closed(&'static str),
-    /// The server does not answer.
-    #[error("the launcher has not answered `{request}` for {seconds} s")]
-    Silent { request: &'static str, seconds: u64 },
-    /// Not all ranks ask.
-    #[error(
-        "rank {rank} of {size} has asked for rank 0's host, and not all other ranks have within {seconds} s: \
-         all ranks must run the same mpienv command"
-    )]
-    NotAll { rank: u32, size: u32, seconds: u64 },
-    /// The answer is not one to this request.
-    #[error("the launcher has answered `{request}` with {answer}: {why}")]
-    Malformed { request: &'static str, answer: String, why: &'static str },
-    /// The answer does not end.
-    #[error("the launcher's answer to `{request}` is longer than {most} bytes")]
-    TooLong { request: &'static str, most: usize },
-    /// The server's limits are too low.
-    #[error("the launcher stores at most {most} bytes, and {what} has {length}")]
-    NoRoom { what: &'static str, length: usize, most: usize },
-    /// Rank 0 does not know its own name.
-    #[error("rank 0's host has no name by which other hosts know it")]
-    NoName,
-    /// Nothing would say goodbye for this process.
-    #[error(
-        "the launcher would take this process's exit for a failure, and no process can prevent that: {0}"
-    )]
-    NotKept(io::Error),
+/// Returns the error for a limit of the server that is too low.
+fn no_room(what: &str, length: usize, most: usize) -> String {
+    format!("the launcher stores at most {most} bytes, and {what} has {length}")
 }

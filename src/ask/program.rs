@@ -1,8 +1,7 @@
 //! A program that mpienv asks something. It may hang, or leave others behind that keep its pipes
 //! open, as a script does: at the deadline all of them are killed, and nothing waits for them.
 
-use std::io::{self, Read, Write};
-use std::os::fd::AsFd;
+use std::io::{self, PipeReader, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
@@ -34,6 +33,8 @@ pub struct Printed {
 #[derive(Debug)]
 pub struct Helper {
     child: Child,
+    stdout: PipeReader,
+    stderr: PipeReader,
     printed: Printed,
 }
 
@@ -44,23 +45,17 @@ impl Helper {
     /// # Errors
     /// The program is missing, or the system starts no more processes.
     pub fn start(command: &mut Command, input: &[u8]) -> io::Result<Helper> {
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let [(stdout, to_stdout), (stderr, to_stderr)] = [io::pipe()?, io::pipe()?];
+        ioctl_fionbio(&stdout, true)?;
+        ioctl_fionbio(&stderr, true)?;
+        command.stdin(Stdio::piped()).stdout(to_stdout).stderr(to_stderr);
         let mut child = command.process_group(0).spawn()?;
         if let Some(mut stdin) = child.stdin.take() {
             // If it exits early, its own message says why.
             let _ = stdin.write_all(input);
         }
         let printed = Printed { status: None, stdout: Vec::new(), stderr: Vec::new() };
-        let mut helper = Helper { child, printed };
-        let pipes = [
-            helper.child.stdout.as_ref().map(unblocked),
-            helper.child.stderr.as_ref().map(unblocked),
-        ];
-        if let Err(error) = pipes.into_iter().flatten().collect::<io::Result<()>>() {
-            helper.kill();
-            return Err(error);
-        }
-        Ok(helper)
+        Ok(Helper { child, stdout, stderr, printed })
     }
 
     /// Waits until the program has exited, and kills it and what it has started at the deadline.
@@ -68,7 +63,8 @@ impl Helper {
         loop {
             // Before what it printed last is read.
             let ended = self.child.try_wait();
-            self.read();
+            read(&mut self.stdout, &mut self.printed.stdout);
+            read(&mut self.stderr, &mut self.printed.stderr);
             match ended {
                 Ok(None) if Instant::now() < deadline => thread::sleep(PAUSE),
                 Ok(Some(status)) => return Printed { status: Some(status), ..self.printed },
@@ -80,16 +76,6 @@ impl Helper {
         }
     }
 
-    /// Reads what the program has printed so far.
-    fn read(&mut self) {
-        if let Some(stdout) = &mut self.child.stdout {
-            read(stdout, &mut self.printed.stdout);
-        }
-        if let Some(stderr) = &mut self.child.stderr {
-            read(stderr, &mut self.printed.stderr);
-        }
-    }
-
     /// Kills the program, which was not waited for, so that its group is still its own.
     fn kill(&mut self) {
         let _ = kill_process_group(Pid::from_child(&self.child), Signal::KILL);
@@ -98,10 +84,6 @@ impl Helper {
             thread::sleep(PAUSE);
         }
     }
-}
-
-fn unblocked(pipe: &impl AsFd) -> io::Result<()> {
-    Ok(ioctl_fionbio(pipe, true)?)
 }
 
 /// Reads until nothing is left for now.

@@ -100,9 +100,8 @@ pub(crate) fn name_of(address: IpAddr) -> Option<String> {
 /// Returns whether an interface is a bridge of containers or virtual machines, or an end of a
 /// virtual cable.
 pub fn is_bridge(name: &str) -> bool {
-    ["docker", "br-", "veth", "virbr", "cni", "podman"]
-        .iter()
-        .any(|prefix| name.starts_with(prefix))
+    let prefixes = ["docker", "br-", "veth", "virbr", "cni", "podman"];
+    prefixes.iter().any(|prefix| name.starts_with(prefix))
 }
 
 /// Returns whether an address is valid only on one cable.

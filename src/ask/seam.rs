@@ -4,7 +4,7 @@ pub use crate::interface::on_own_interfaces;
 pub use crate::launcher::{
     Connection, Keep, ask_if_needed, has_left, keep_pmix, precludes_mpi, read_with_pmix, would_ask,
 };
-pub use crate::pmi::{Link, PmiError, Question, inherited};
+pub use crate::pmi::{Link, Question, inherited};
 pub use crate::process::Owner;
 pub use crate::program::{Helper, Printed};
 pub use crate::route::{

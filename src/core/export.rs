@@ -209,12 +209,10 @@ impl Exports {
     /// # Errors
     /// Returns an error if the dialect cannot express a value or cannot unset a variable.
     pub fn to_text(&self, dialect: Dialect) -> Result<String, Unrepresentable> {
-        if dialect == Dialect::Json {
-            return Ok(syntax::json(self.iter()));
-        }
+        let is_json = dialect == Dialect::Json;
         let line = |(name, value): (&str, Option<&str>)| {
             let line = match value {
-                Some(value) if value.contains('\0') => {
+                Some(value) if value.contains('\0') && !is_json => {
                     Err("an environment variable cannot hold a NUL")
                 }
                 Some(value) => syntax::set(dialect, name, value),
@@ -227,6 +225,11 @@ impl Exports {
                 reason,
             })
         };
-        self.iter().map(line).collect()
+        let lines: Vec<String> = self.iter().map(line).collect::<Result<_, _>>()?;
+        Ok(match &lines[..] {
+            [] if is_json => "{}\n".to_owned(),
+            members if is_json => format!("{{{}\n}}\n", members.join(",")),
+            lines => lines.concat(),
+        })
     }
 }

@@ -65,8 +65,7 @@ mod prelude {
     pub(super) use crate::launcher::placement::Placement;
     pub(super) use crate::launcher::sample::{Process, Sample, Setter};
     pub(super) use crate::launcher::spec::{
-        Advice, LauncherSpec, Marker, MpiFamily, Nested, Programs, Starts, display_variable,
-        first_set,
+        LauncherSpec, Marker, MpiFamily, Programs, Starts, display_variable, first_set,
     };
     pub(super) use crate::value::sourced::{Sourced, by};
 }
@@ -231,7 +230,7 @@ impl Launcher {
     /// ```
     #[must_use]
     pub fn starts_mpi(self, environment: &Environment) -> bool {
-        match self.spec().advice.mpi {
+        match self.spec().mpi {
             MpiFamily::None => false,
             MpiFamily::Pmi | MpiFamily::PmiOrPmix => {
                 ["PMIX_RANK", "PMI_RANK"].into_iter().any(|name| environment.get(name).is_some())
@@ -240,6 +239,15 @@ impl Launcher {
                 true
             }
         }
+    }
+
+    /// Returns how this launcher's variables have changed since they were recorded, which shows
+    /// that it, or a launcher that sets the same variables, has started a process. `None` if they
+    /// have not changed.
+    pub(crate) fn change(self, environment: &Environment, seen: &Seen) -> Option<Change> {
+        let variables = self.variables().map(|variable| variable.name);
+        let changed = variables.filter(|name| seen.is_changed(environment, name));
+        changed.map(|name| if is_shared(name) { Change::Shared } else { Change::Own }).min()
     }
 }
 
@@ -260,14 +268,14 @@ pub(crate) fn markers(environment: &Environment) -> impl Iterator<Item = Marker>
 /// user's own variables. The number of a node, which scripts set from a platform's variables, comes
 /// after the platforms.
 fn detectors() -> impl Iterator<Item = (Launcher, MarkerOf)> {
-    let own = |&launcher: &Launcher| (launcher, launcher.spec().marker);
-    let is_inner = |launcher: &&Launcher| **launcher != Launcher::User;
-    let shared: MarkerOf = hydra::shared_marker;
-    let inner = Launcher::ALL.iter().take_while(is_inner).map(own);
-    let is_other = |launcher: &&Launcher| **launcher != Launcher::Alone;
-    let others = Launcher::ALL.iter().skip_while(is_inner).take_while(is_other).map(own);
-    let last = [(Launcher::User, user::of_node as MarkerOf), own(&Launcher::Alone)];
-    inner.chain([(Launcher::Hydra, shared)]).chain(others).chain(last)
+    Launcher::ALL.iter().flat_map(|&launcher| {
+        let before: Option<(Launcher, MarkerOf)> = match launcher {
+            Launcher::User => Some((Launcher::Hydra, hydra::shared_marker)),
+            Launcher::Alone => Some((Launcher::User, user::of_node)),
+            _ => None,
+        };
+        before.into_iter().chain([(launcher, launcher.spec().marker)])
+    })
 }
 
 /// What has changed in a launcher's variables since they were recorded, the more reliable sign
@@ -278,17 +286,6 @@ pub(crate) enum Change {
     Own,
     /// A variable that other launchers set too.
     Shared,
-}
-
-impl Launcher {
-    /// Returns how this launcher's variables have changed since they were recorded, which shows
-    /// that it, or a launcher that sets the same variables, has started a process. `None` if they
-    /// have not changed.
-    pub(crate) fn change(self, environment: &Environment, seen: &Seen) -> Option<Change> {
-        let variables = self.variables().map(|variable| variable.name);
-        let changed = variables.filter(|name| seen.is_changed(environment, name));
-        changed.map(|name| if is_shared(name) { Change::Shared } else { Change::Own }).min()
-    }
 }
 
 /// Every variable of a launcher that mpienv reads.
@@ -302,7 +299,7 @@ static SHARED: LazyLock<BTreeSet<&'static str>> = LazyLock::new(|| {
     let mut setters: BTreeMap<&str, u32> = BTreeMap::new();
     for spec in specs() {
         let read = spec.variables().map(|variable| variable.name);
-        let set: BTreeSet<_> = read.chain(spec.nested.also_sets.iter().copied()).collect();
+        let set: BTreeSet<_> = read.chain(spec.also_sets.iter().copied()).collect();
         set.into_iter().for_each(|name| *setters.entry(name).or_default() += 1);
     }
     setters.into_iter().filter(|&(_, setters)| setters > 1).map(|(name, _)| name).collect()
@@ -322,7 +319,7 @@ pub(crate) fn restarts(launcher: Launcher) -> Option<&'static str> {
 /// Returns the variables that hold a process's place on its node. In a node's workers, they
 /// describe the process that started the workers, unless a launcher in between has set its own.
 pub(crate) fn local_variables() -> BTreeSet<&'static str> {
-    specs().flat_map(|spec| spec.nested.local).copied().collect()
+    specs().flat_map(|spec| spec.local).copied().collect()
 }
 
 /// Records every launcher's variables as they are now.
@@ -332,15 +329,14 @@ pub(crate) fn seen(environment: &Environment) -> Seen {
 
 #[cfg(test)]
 mod tests {
-    use super::spec::Advice;
     use super::*;
 
     #[test]
     fn each_launcher_has_a_sample_and_a_command_if_it_starts_processes() {
         for &launcher in Launcher::ALL {
-            let LauncherSpec { samples, starts, advice, .. } = launcher.spec();
+            let LauncherSpec { samples, starts, one_per_node, .. } = launcher.spec();
             assert!(!samples.is_empty(), "{launcher} has a sample job");
-            let has_command = advice.one_per_node != Advice::PLAIN.one_per_node;
+            let has_command = *one_per_node != LauncherSpec::PLATFORM.one_per_node;
             let are_several = matches!(starts, Starts::Processes | Starts::Slots);
             assert_eq!(has_command, are_several, "{launcher}");
         }
@@ -366,7 +362,7 @@ mod tests {
         }
         assert!(!SHARED.contains("SLURM_PROCID") && !SHARED.contains("OMPI_COMM_WORLD_RANK"));
         for spec in specs() {
-            for name in spec.nested.local {
+            for name in spec.local {
                 assert!(spec.variables().any(|variable| variable.name == *name), "{name}");
             }
         }

@@ -241,7 +241,7 @@ pub(crate) fn of_program(
     let file = file.map(|file| file(info)).transpose()?.flatten();
     for addition in *additions {
         if let Some(value) = (addition.value)(info)? {
-            exports.set(addition.variable.name, value);
+            exports.set(addition.name, value);
         }
     }
     let place = place

@@ -29,7 +29,7 @@ pub use crate::export::syntax::posix_quoted as shell_quoted;
 pub use crate::export::{Placeholders, TargetFile, TargetVariable, TemplateError};
 pub use crate::hostlist::{Hostlist, HostlistError};
 pub use crate::launcher::kubernetes::SERVICE as POD;
-pub use crate::launcher::spec::{Advice, MpiFamily, Programs, Starts};
+pub use crate::launcher::spec::{LauncherSpec, MpiFamily, Programs, Starts};
 pub use crate::launcher::starter::ancestors_in_job;
 pub use crate::launcher::synonym::meant_launcher;
 pub use crate::plan::{Needs, Options as PlanOptions, Plan, Reader, WordsError};
@@ -115,19 +115,19 @@ impl ClusterInfo {
 
     /// Returns the ID of the process that started this node's ranks.
     pub fn starter(&self) -> Option<u32> {
-        Some(Starter::of(self.launcher(), &self.inherited)?.id)
+        Some(Starter::of(self.launcher(), &self.inherited)?.process.id)
     }
 }
 
 /// What the other crates ask of a launcher.
 #[doc(hidden)]
 impl Launcher {
-    pub fn advice(self) -> &'static Advice {
-        &self.spec().advice
+    pub fn advice(self) -> &'static LauncherSpec {
+        self.spec()
     }
 
     pub fn mpi_family(self) -> MpiFamily {
-        self.spec().advice.mpi
+        self.spec().mpi
     }
 
     pub fn starts(self) -> Starts {

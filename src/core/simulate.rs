@@ -434,7 +434,7 @@ mod tests {
                 // A worker gets these anew.
                 let is_set = ["RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE"].contains(&source);
                 if is_read && !is_set && source != placement.rank.source {
-                    assert!(spec.nested.local.contains(&source), "{}: {source}", job.launcher());
+                    assert!(spec.local.contains(&source), "{}: {source}", job.launcher());
                 }
             }
         }

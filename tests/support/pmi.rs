@@ -7,7 +7,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use mpienv_ask::seam::{Link, PmiError, Question};
+use mpienv_ask::seam::{Link, Question};
 use mpienv_core::seam::Answer;
 
 /// What all ranks of a job share.
@@ -149,7 +149,7 @@ cmd=get_result rc=0 value=mpienv1#node0#00112233445566778899aabbccddeeff00112233
 
 /// What rank 0 of 2 makes of a server that answers each request with the next line, whatever is in
 /// it, and then closes the connection.
-pub fn heard(answers: &[u8]) -> Result<Answer, PmiError> {
+pub fn heard(answers: &[u8]) -> Result<Answer, String> {
     let (rank, mut server) = UnixStream::pair().unwrap();
     let answers = answers.to_vec();
     let serving = thread::spawn(move || {

@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 
-use super::{FORM, PmiError};
+use super::FORM;
 use crate::route::look_up;
 use mpienv_core::error::quote;
 use mpienv_core::seam::digits;
@@ -48,20 +48,22 @@ impl Link {
     }
 
     /// Uses the socket that the launcher has left open under this number, and leaves it open.
-    pub(crate) fn of_number(number: RawFd) -> Result<Link, PmiError> {
+    pub(crate) fn of_number(number: RawFd) -> Result<Link, String> {
         let own = || {
             let socket = fcntl_dupfd_cloexec(inherited(number).ok_or(Errno::BADF)?, LOWEST)?;
             let is_stream = sockopt::socket_type(&socket)? == SocketType::STREAM;
             if is_stream { Ok(Link::of(socket)) } else { Err(Errno::PROTOTYPE) }
         };
-        own().map_err(|error| PmiError::NotASocket(error.into()))
+        own().map_err(|error: Errno| {
+            format!("it is not a connection to the launcher ({error}): something between the launcher and mpienv has closed it")
+        })
     }
 
     /// Connects to the server at a port, which knows this process by this number.
     ///
     /// # Errors
     /// Returns an error if nothing listens at the port, or if what listens is not the launcher.
-    pub fn of_port(host: &str, port: u16, id: u32) -> Result<Link, PmiError> {
+    pub fn of_port(host: &str, port: u16, id: u32) -> Result<Link, String> {
         let none = || io::Error::from(io::ErrorKind::TimedOut);
         let connect = || {
             let found = look_up(host.to_owned(), port, PATIENCE).ok_or_else(none)??;
@@ -74,14 +76,15 @@ impl Link {
             }
             Err(last)
         };
-        let stream = connect().map_err(PmiError::NoConnection)?;
+        let stream =
+            connect().map_err(|error| format!("cannot connect to the launcher: {error}"))?;
         let mut link = Link::of(stream.into());
-        let until = Instant::now() + PATIENCE;
-        link.send("initack", &format!("cmd=initack pmiid={id}\n"), until)?;
-        link.receive("initack", "initack", PATIENCE, until)?;
-        // The size, the rank and the level of debugging, which variables show too.
-        for _ in 0..3 {
-            link.receive("initack", "set", PATIENCE, until)?;
+        let call = Call::of("initack");
+        link.send(&call, &format!("cmd=initack pmiid={id}\n"))?;
+        // After the answer come the size, the rank and the level of debugging, which variables show
+        // too.
+        for expected in ["initack", "set", "set", "set"] {
+            link.receive(&call, expected)?;
         }
         Ok(link)
     }
@@ -117,25 +120,9 @@ impl Link {
     }
 
     /// Sends a request and returns the answer, which must have this command.
-    pub(super) fn ask(
-        &mut self,
-        request: &'static str,
-        words: &str,
-        expected: &str,
-    ) -> Result<Line, PmiError> {
-        self.ask_within(request, words, expected, PATIENCE)
-    }
-
-    pub(super) fn ask_within(
-        &mut self,
-        request: &'static str,
-        words: &str,
-        expected: &str,
-        patience: Duration,
-    ) -> Result<Line, PmiError> {
-        let until = Instant::now() + patience;
-        self.send(request, &format!("cmd={request}{words}\n"), until)?;
-        let line = self.receive(request, expected, patience, until)?;
+    pub(super) fn ask(&mut self, call: &Call, words: &str, expected: &str) -> Result<Line, String> {
+        self.send(call, &format!("cmd={}{words}\n", call.request))?;
+        let line = self.receive(call, expected)?;
         // What follows would be lost for the program that asks next.
         if self.rest.is_empty() { Ok(line) } else { Err(line.malformed("more than one line")) }
     }
@@ -145,31 +132,25 @@ impl Link {
     ///
     /// # Errors
     /// Returns an error if the server does not answer, or has closed the connection.
-    pub fn finalize(mut self) -> Result<(), PmiError> {
-        self.ask("finalize", "", "finalize_ack").map(drop)
+    pub fn finalize(mut self) -> Result<(), String> {
+        self.ask(&Call::of("finalize"), "", "finalize_ack").map(drop)
     }
 
-    fn send(&mut self, request: &'static str, text: &str, until: Instant) -> Result<(), PmiError> {
+    fn send(&mut self, call: &Call, text: &str) -> Result<(), String> {
         let mut bytes = text.as_bytes();
         while !bytes.is_empty() {
             match send(&self.socket, bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
                 Ok(count) => bytes = &bytes[count..],
-                Err(Errno::AGAIN) => self.wait(request, PollFlags::OUT, PATIENCE, until)?,
+                Err(Errno::AGAIN) => self.wait(call, PollFlags::OUT)?,
                 Err(Errno::INTR) => {}
-                Err(Errno::PIPE | Errno::CONNRESET) => return Err(PmiError::Closed(request)),
-                Err(error) => return Err(PmiError::Broken { request, reason: error.into() }),
+                Err(error) => return Err(call.failed(error)),
             }
         }
         Ok(())
     }
 
-    fn receive(
-        &mut self,
-        request: &'static str,
-        expected: &str,
-        patience: Duration,
-        until: Instant,
-    ) -> Result<Line, PmiError> {
+    fn receive(&mut self, call: &Call, expected: &str) -> Result<Line, String> {
+        let request = call.request;
         let mut bytes = [0; 4096];
         loop {
             if let Some(end) = self.rest.iter().position(|&byte| byte == b'\n') {
@@ -177,39 +158,63 @@ impl Link {
                 return Line::new(request, expected, &line[..end]);
             }
             if self.rest.len() > LONGEST {
-                return Err(PmiError::TooLong { request, most: LONGEST });
+                return Err(format!(
+                    "the launcher's answer to `{request}` is longer than {LONGEST} bytes"
+                ));
             }
-            self.wait(request, PollFlags::IN, patience, until)?;
+            self.wait(call, PollFlags::IN)?;
             match recv(&self.socket, &mut bytes[..], RecvFlags::DONTWAIT) {
-                Ok((0, _)) | Err(Errno::CONNRESET) => return Err(PmiError::Closed(request)),
+                Ok((0, _)) => return Err(call.failed(Errno::CONNRESET)),
                 Ok((count, _)) => self.rest.extend_from_slice(&bytes[..count]),
                 Err(Errno::INTR | Errno::AGAIN) => {}
-                Err(error) => return Err(PmiError::Broken { request, reason: error.into() }),
+                Err(error) => return Err(call.failed(error)),
             }
         }
     }
 
     /// Waits until the socket is ready, at most until the deadline.
-    fn wait(
-        &self,
-        request: &'static str,
-        events: PollFlags,
-        patience: Duration,
-        until: Instant,
-    ) -> Result<(), PmiError> {
-        let left = until.saturating_duration_since(Instant::now());
-        let silent = PmiError::Silent { request, seconds: patience.as_secs() };
-        let Ok(left) = Timespec::try_from(left) else { return Err(silent) };
+    fn wait(&self, call: &Call, events: PollFlags) -> Result<(), String> {
+        let left = Timespec::try_from(call.until.saturating_duration_since(Instant::now()));
+        let Ok(left) = left else { return Err(call.silent.clone()) };
         match poll(&mut [PollFd::from_borrowed_fd(self.socket.as_fd(), events)], Some(&left)) {
-            Ok(0) => Err(silent),
+            Ok(0) => Err(call.silent.clone()),
             Ok(_) | Err(Errno::INTR) => Ok(()),
-            Err(error) => Err(PmiError::Broken { request, reason: error.into() }),
+            Err(error) => Err(call.failed(error)),
         }
     }
 }
 
+/// What is asked.
+pub(super) struct Call {
+    pub request: &'static str,
+    /// Until when the server may take to answer.
+    pub until: Instant,
+    /// The error if it takes longer.
+    pub silent: String,
+}
+
+impl Call {
+    /// A request that the server answers alone.
+    pub(super) fn of(request: &'static str) -> Call {
+        let seconds = PATIENCE.as_secs();
+        let silent = format!("the launcher has not answered `{request}` for {seconds} s");
+        Call { request, until: Instant::now() + PATIENCE, silent }
+    }
+
+    /// Returns the error for a socket that cannot be used.
+    fn failed(&self, error: Errno) -> String {
+        let request = self.request;
+        if [Errno::PIPE, Errno::CONNRESET].contains(&error) {
+            return format!(
+                "the launcher has closed the connection at `{request}`: an MPI program or another mpienv may have ended it"
+            );
+        }
+        format!("the connection to the launcher has failed during `{request}`: {error}")
+    }
+}
+
 /// The longest line that is accepted, in bytes. Servers announce values of at most a few kilobytes.
-pub(super) const LONGEST: usize = 1 << 16;
+const LONGEST: usize = 1 << 16;
 
 /// The answer to a request.
 #[derive(Debug)]
@@ -220,11 +225,7 @@ pub(super) struct Line {
 
 impl Line {
     /// Checks that these bytes are the line that answers this request with this command.
-    pub(super) fn new(
-        request: &'static str,
-        expected: &str,
-        bytes: &[u8],
-    ) -> Result<Line, PmiError> {
+    pub(super) fn new(request: &'static str, expected: &str, bytes: &[u8]) -> Result<Line, String> {
         // Flux' names of jobs begin with ƒ, so a store's name may be more than ASCII.
         let text = String::from_utf8_lossy(bytes).into_owned();
         let line = Line { request, text };
@@ -244,24 +245,29 @@ impl Line {
     }
 
     /// Returns the value of a key that the line must have.
-    pub(super) fn get(&self, key: &str, why: &'static str) -> Result<&str, PmiError> {
+    pub(super) fn get(&self, key: &str, why: &'static str) -> Result<&str, String> {
         self.find(key).filter(|value| !value.is_empty()).ok_or_else(|| self.malformed(why))
     }
 
     /// Returns a number that the line must have.
-    pub(super) fn number(&self, key: &str, why: &'static str) -> Result<usize, PmiError> {
+    pub(super) fn number(&self, key: &str, why: &'static str) -> Result<usize, String> {
         digits(self.get(key, why)?).ok_or_else(|| self.malformed(why))
     }
 
     /// Returns the return code, which is 0 for success.
-    pub(super) fn code(&self) -> Result<i32, PmiError> {
+    pub(super) fn code(&self) -> Result<i32, String> {
         let why = "it has no return code";
         self.get("rc", why)?.parse().map_err(|_| self.malformed(why))
     }
 
-    pub(super) fn malformed(&self, why: &'static str) -> PmiError {
+    pub(super) fn malformed(&self, why: &'static str) -> String {
         // What rank 0 stores has the job's secret.
         let shown = self.text.split(FORM).next().unwrap_or_default();
-        PmiError::Malformed { request: self.request, answer: quote(shown), why }
+        malformed(self.request, &quote(shown), why)
     }
+}
+
+/// Returns the error for an answer that is not one to this request.
+pub(super) fn malformed(request: &str, answer: &str, why: &str) -> String {
+    format!("the launcher has answered `{request}` with {answer}: {why}")
 }

@@ -5,70 +5,54 @@
 
 use std::collections::HashMap;
 
-use mpienv_core::seam::digits;
+use mpienv_core::seam::{Answer, Server, digits};
 
 /// A job with more ranks has no nodes here, so that no answer makes mpienv count for long.
 const MOST_RANKS: u32 = 1 << 24;
 
-/// Where one rank is among the nodes that hold ranks.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Nodes {
-    /// The number of the rank's node, in the order in which ranks first use the nodes: rank 0's
-    /// node is 0.
-    pub rank: u32,
-    /// The number of nodes that hold ranks.
-    pub count: u32,
-    /// The rank among those on its node.
-    pub local_rank: u32,
-    /// The number of ranks on its node.
-    pub local_size: u32,
-}
+/// Nodes that come one after the other, with the same number of ranks on each: the first node, the
+/// number of nodes and the number of ranks.
+type Group = [u32; 3];
 
-/// Nodes that come one after the other, with the same number of ranks on each.
-#[derive(Clone, Copy)]
-struct Group {
-    first: u32,
-    nodes: u32,
-    ranks: u32,
-}
-
-impl Nodes {
-    /// Determines the place of a rank. `None` if the text does not show it: versions of launchers
-    /// write new forms, and rank 0's host can be asked for without the nodes.
-    pub(super) fn of(rank: u32, size: u32, text: &str) -> Option<Nodes> {
-        let groups = groups(text)?;
-        if size > MOST_RANKS || groups.iter().all(|group| group.nodes == 0 || group.ranks == 0) {
-            return None;
-        }
-        // The number of each node, and how many ranks it has.
-        let mut numbers: HashMap<u32, usize> = HashMap::new();
-        let mut sizes: Vec<u32> = Vec::new();
-        let mut own = None;
-        let mut next = 0;
-        while next < size {
-            for Group { first, nodes, ranks } in &groups {
-                for node in 0..if *ranks == 0 { 0 } else { *nodes } {
-                    if next == size {
-                        break;
-                    }
-                    let node = first.checked_add(node)?;
-                    let number = *numbers.entry(node).or_insert(sizes.len());
-                    if number == sizes.len() {
-                        sizes.push(0);
-                    }
-                    let here = (*ranks).min(size - next);
-                    if (next..next + here).contains(&rank) {
-                        own = Some((number, sizes[number] + rank - next));
-                    }
-                    sizes[number] += here;
-                    next += here;
-                }
-            }
-        }
-        let (number, local_rank) = own?;
-        let [rank, count] = [number, sizes.len()].map(|number| u32::try_from(number).ok());
-        Some(Nodes { rank: rank?, count: count?, local_rank, local_size: sizes[number] })
+/// Determines the place of a rank. `None` if the text does not show it: versions of launchers write
+/// new forms, and rank 0's host can be asked for without the nodes.
+pub(super) fn place(rank: u32, size: u32, text: &str) -> Option<Answer> {
+    let mut groups = groups(text)?;
+    groups.retain(|&[_, nodes, ranks]| nodes > 0 && ranks > 0);
+    if size > MOST_RANKS || groups.is_empty() {
+        return None;
     }
+    // The number of each node, and how many ranks it has.
+    let mut numbers: HashMap<u32, usize> = HashMap::new();
+    let mut sizes: Vec<u32> = Vec::new();
+    let mut own = None;
+    let mut next = 0;
+    let nodes_of =
+        |&[first, nodes, ranks]: &Group| (0..nodes).map(move |node| (first, node, ranks));
+    for (first, node, ranks) in groups.iter().cycle().flat_map(nodes_of) {
+        if next == size {
+            break;
+        }
+        let number = *numbers.entry(first.checked_add(node)?).or_insert(sizes.len());
+        if number == sizes.len() {
+            sizes.push(0);
+        }
+        let here = ranks.min(size - next);
+        if (next..next + here).contains(&rank) {
+            own = Some((number, sizes[number] + rank - next));
+        }
+        sizes[number] += here;
+        next += here;
+    }
+    let (number, local_rank) = own?;
+    Some(Answer {
+        // In the order in which ranks first use the nodes: rank 0's node is 0.
+        node_rank: Some(u32::try_from(number).ok()?),
+        node_count: Some(u32::try_from(sizes.len()).ok()?),
+        local_rank: Some(local_rank),
+        local_size: Some(sizes[number]),
+        ..Answer::of(Server::Pmi)
+    })
 }
 
 /// Parses `(vector,(0,2,4),...)`. MPICH 5 writes groups that repeat as `[(0,2,4),...]xN`.
@@ -99,9 +83,7 @@ fn groups(text: &str) -> Option<Vec<Group>> {
 
 /// Reads the three numbers of a group.
 fn numbers(text: &str) -> Option<Group> {
-    let numbers: Option<Vec<u32>> = text.split(',').map(digits).collect();
-    let [first, nodes, ranks] = numbers?[..] else { return None };
-    Some(Group { first, nodes, ranks })
+    text.split(',').map(digits).collect::<Option<Vec<u32>>>()?.try_into().ok()
 }
 
 #[cfg(test)]
@@ -109,11 +91,12 @@ mod tests {
     use super::*;
 
     fn places(size: u32, text: &str) -> Vec<[u32; 4]> {
-        let place = |rank| {
-            let nodes = Nodes::of(rank, size, text).unwrap();
-            [nodes.rank, nodes.count, nodes.local_rank, nodes.local_size]
+        let place_of = |rank| {
+            let place = place(rank, size, text).unwrap();
+            [place.node_rank, place.node_count, place.local_rank, place.local_size]
+                .map(Option::unwrap)
         };
-        (0..size).map(place).collect()
+        (0..size).map(place_of).collect()
     }
 
     #[test]
@@ -157,11 +140,11 @@ mod tests {
             "(vector,[(0,1,1)]x4294967295)",
             "(vector,[(0,1,1)]x2(0,1,1))",
         ] {
-            assert_eq!(Nodes::of(0, 4, bad), None, "{bad}");
+            assert_eq!(place(0, 4, bad), None, "{bad}");
         }
         let all = u32::MAX;
-        assert_eq!(Nodes::of(0, all, "(vector,(0,1,1))"), None);
+        assert_eq!(place(0, all, "(vector,(0,1,1))"), None);
         let many = format!("(vector,(0,{all},{all}))");
-        assert_eq!(Nodes::of(1, 2, &many).map(|nodes| nodes.count), Some(1));
+        assert_eq!(place(1, 2, &many).unwrap().node_count, Some(1));
     }
 }

@@ -2,11 +2,10 @@
 
 use std::fs::File;
 use std::io::Read;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use super::link::Link;
-use super::nodes::Nodes;
-use super::{FORM, PmiError, link};
+use super::link::{Call, Link, malformed};
+use super::{FORM, no_room, nodes};
 use mpienv_core::seam::{Answer, Server};
 use mpienv_core::{Host, Token};
 
@@ -37,18 +36,12 @@ impl Question {
     ///
     /// # Errors
     /// Returns an error if the server does not answer, or if not all ranks ask.
-    pub fn ask(&self, link: &mut Link) -> Result<Answer, PmiError> {
+    pub fn ask(&self, link: &mut Link) -> Result<Answer, String> {
         let mut store = Store::open(link)?;
         let number = store.asked_before()?;
         let mapping = store.get("PMI_process_mapping")?;
-        let nodes = mapping.and_then(|mapping| Nodes::of(self.rank, self.size, &mapping));
-        let answer = Answer {
-            node_rank: nodes.as_ref().map(|nodes| nodes.rank),
-            node_count: nodes.as_ref().map(|nodes| nodes.count),
-            local_rank: nodes.as_ref().map(|nodes| nodes.local_rank),
-            local_size: nodes.as_ref().map(|nodes| nodes.local_size),
-            ..Answer::of(Server::Pmi)
-        };
+        let place = mapping.and_then(|mapping| nodes::place(self.rank, self.size, &mapping));
+        let answer = place.unwrap_or(Answer::of(Server::Pmi));
         if answer.node_count == Some(1) {
             return Ok(answer);
         }
@@ -87,25 +80,25 @@ fn key(number: u32) -> String {
 
 /// The job's keys and values.
 struct Store<'a> {
-    link: &'a mut link::Link,
+    link: &'a mut Link,
     name: String,
     longest_key: usize,
     longest_value: usize,
 }
 
 impl Store<'_> {
-    fn open(link: &mut Link) -> Result<Store<'_>, PmiError> {
+    fn open(link: &mut Link) -> Result<Store<'_>, String> {
         let version = " pmi_version=1 pmi_subversion=1";
-        let line = link.ask("init", version, "response_to_init")?;
+        let line = link.ask(&Call::of("init"), version, "response_to_init")?;
         let why = "the launcher does not serve PMI-1";
         if line.code()? != 0 || line.number("pmi_version", why)? != 1 {
             return Err(line.malformed(why));
         }
-        let line = link.ask("get_maxes", "", "maxes")?;
+        let line = link.ask(&Call::of("get_maxes"), "", "maxes")?;
         let limit = |key| line.number(key, "it does not say how long values may be");
         let (longest_name, longest_key) = (limit("kvsname_max")?, limit("keylen_max")?);
         let longest_value = limit("vallen_max")?;
-        let line = link.ask("get_my_kvsname", "", "my_kvsname")?;
+        let line = link.ask(&Call::of("get_my_kvsname"), "", "my_kvsname")?;
         let name = line.get("kvsname", "it has no name")?.to_owned();
         if name.len() > longest_name {
             return Err(line.malformed("the name is longer than the launcher allows"));
@@ -114,20 +107,19 @@ impl Store<'_> {
     }
 
     /// Returns how often all ranks have asked.
-    fn asked_before(&mut self) -> Result<u32, PmiError> {
+    fn asked_before(&mut self) -> Result<u32, String> {
         for number in 0..MOST_QUESTIONS {
             if self.get(&key(number))?.is_none() {
                 return Ok(number);
             }
         }
-        let what = "the list of questions of this job";
         let most = MOST_QUESTIONS as usize;
-        Err(PmiError::NoRoom { what, length: most, most })
+        Err(no_room("the list of questions of this job", most, most))
     }
 
-    fn get(&mut self, key: &str) -> Result<Option<String>, PmiError> {
+    fn get(&mut self, key: &str) -> Result<Option<String>, String> {
         let words = format!(" kvsname={} key={key}", self.name);
-        let line = self.link.ask("get", &words, "get_result")?;
+        let line = self.link.ask(&Call::of("get"), &words, "get_result")?;
         if line.code()? != 0 {
             return Ok(None);
         }
@@ -138,29 +130,28 @@ impl Store<'_> {
         Ok(Some(value.to_owned()))
     }
 
-    fn put(&mut self, key: &str, value: &str) -> Result<(), PmiError> {
-        let limits = [
-            ("a key of mpienv", key, self.longest_key),
-            ("a value of mpienv", value, self.longest_value),
-        ];
-        for (what, text, most) in limits {
-            if text.len() > most {
-                return Err(PmiError::NoRoom { what, length: text.len(), most });
-            }
+    fn put(&mut self, key: &str, value: &str) -> Result<(), String> {
+        if key.len() > self.longest_key {
+            return Err(no_room("a key of mpienv", key.len(), self.longest_key));
+        }
+        if value.len() > self.longest_value {
+            return Err(no_room("a value of mpienv", value.len(), self.longest_value));
         }
         let words = format!(" kvsname={} key={key} value={value}", self.name);
-        let line = self.link.ask("put", &words, "put_result")?;
+        let line = self.link.ask(&Call::of("put"), &words, "put_result")?;
         if line.code()? == 0 { Ok(()) } else { Err(line.malformed("it does not store the value")) }
     }
 
     /// Waits until every rank is here.
-    fn barrier(&mut self, question: &Question) -> Result<(), PmiError> {
+    fn barrier(&mut self, question: &Question) -> Result<(), String> {
         let &Question { rank, size, patience, .. } = question;
-        let line = self.link.ask_within("barrier_in", "", "barrier_out", patience);
-        let line = line.map_err(|error| match error {
-            PmiError::Silent { seconds, .. } => PmiError::NotAll { rank, size, seconds },
-            error => error,
-        })?;
+        let silent = format!(
+            "rank {rank} of {size} has asked for rank 0's host, and not all other ranks have within {} s: \
+             all ranks must run the same mpienv command",
+            patience.as_secs()
+        );
+        let call = Call { request: "barrier_in", until: Instant::now() + patience, silent };
+        let line = self.link.ask(&call, "", "barrier_out")?;
         // Only some launchers give a code.
         match line.find("rc") {
             None | Some("0") => Ok(()),
@@ -169,21 +160,17 @@ impl Store<'_> {
     }
 
     /// Returns rank 0's host and the secret.
-    fn read(&mut self, key: &str) -> Result<(Host, Option<String>), PmiError> {
+    fn read(&mut self, key: &str) -> Result<(Host, Option<String>), String> {
         let value = self.get(key)?.unwrap_or_default();
-        let malformed = |why| PmiError::Malformed {
-            request: "get",
-            // The rest of the value is the secret.
-            answer: format!("a value of {} bytes", value.len()),
-            why,
-        };
+        // The rest of the value is the secret.
+        let malformed = |why| malformed("get", &format!("a value of {} bytes", value.len()), why);
         let mut words = value.split(BETWEEN);
         let mut word = || words.next();
         let (Some(FORM), Some(host), Some(secret), None) = (word(), word(), word(), word()) else {
             return Err(malformed("not what this version of mpienv stores on rank 0"));
         };
         if host.is_empty() {
-            return Err(PmiError::NoName);
+            return Err("rank 0's host has no name by which other hosts know it".to_owned());
         }
         let host = host.parse().map_err(|_| malformed("it does not name a host"))?;
         let is_hex = secret.len() == 2 * SECRET && secret.bytes().all(|b| b.is_ascii_hexdigit());

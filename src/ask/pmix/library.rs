@@ -7,31 +7,33 @@ use std::{mem, ptr};
 
 use libloading::Library;
 
-use super::PmixError;
-
 /// Loads the first candidate that can be loaded.
-pub(super) fn load(candidates: Vec<OsString>) -> Result<Pmix, PmixError> {
+pub(super) fn load(candidates: Vec<OsString>) -> Result<Pmix, String> {
     let mut tried = Vec::new();
     for name in candidates {
         match open(&name) {
             Ok(library) => return Pmix::new(library, name),
-            Err(error) => tried.push((name, reason(&error))),
+            Err(error) => tried.push(format!("{} ({error})", name.display())),
         }
     }
-    Err(PmixError::NoLibrary { tried })
+    let remedy = if cfg!(target_feature = "crt-static") {
+        "a static mpienv loads no library; use a dynamic one (from pip, or built for glibc), or set MASTER_ADDR"
+    } else {
+        "install it (Debian: libpmix2), or set MPIENV_PMIX_LIB to the libpmix.so.2 of the launcher"
+    };
+    Err(format!("cannot load libpmix, tried {}: {remedy}", tried.join(", ")))
 }
 
-/// Returns what the loader said, without its wrapping.
-fn reason(error: &libloading::Error) -> String {
-    use std::error::Error as _;
-    error.source().map_or_else(|| error.to_string(), |source| source.to_string())
-}
-
-fn open(name: &OsStr) -> Result<Library, libloading::Error> {
+/// Loads a library. The error is what the loader said, without its wrapping.
+fn open(name: &OsStr) -> Result<Library, String> {
     use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
+    use std::error::Error as _;
     // Global, because libpmix's plug-ins look up its symbols.
     // SAFETY: libpmix's initializers only set up its own data.
-    unsafe { Library::open(Some(name), RTLD_NOW | RTLD_GLOBAL) }.map(Into::into)
+    let opened = unsafe { Library::open(Some(name), RTLD_NOW | RTLD_GLOBAL) };
+    let said =
+        |error: libloading::Error| error.source().map_or(error.to_string(), |it| it.to_string());
+    opened.map(Into::into).map_err(said)
 }
 
 // What follows is from the PMIx standard, chapters "Data Structures and Types" and "Client".
@@ -113,7 +115,7 @@ pub(super) struct Client {
 }
 
 impl Pmix {
-    fn new(library: Library, name: OsString) -> Result<Pmix, PmixError> {
+    fn new(library: Library, name: OsString) -> Result<Pmix, String> {
         // Never unloaded, because libpmix leaves exit handlers behind.
         let library = mem::ManuallyDrop::new(library);
         // SAFETY: the types are those of the functions in the PMIx standard.
@@ -129,14 +131,17 @@ impl Pmix {
     }
 
     /// Returns the error for a call that has failed.
-    pub(super) fn failed(&self, call: &'static str, status: c_int) -> PmixError {
+    pub(super) fn failed(&self, call: &'static str, status: c_int) -> String {
         // SAFETY: the function takes any number, and returns a constant text or null.
         let meaning = unsafe { (self.error_string)(status) };
         // SAFETY: a text of libpmix is terminated, and the library stays loaded.
         let meaning = (!meaning.is_null()).then(|| unsafe { CStr::from_ptr(meaning) });
-        let meaning =
-            meaning.map_or("unknown".into(), |meaning| meaning.to_string_lossy().into_owned());
-        PmixError::Failed { library: self.name.clone(), call, status, meaning }
+        let meaning = meaning.map_or("unknown".into(), CStr::to_string_lossy);
+        format!(
+            "{call} of {} failed with {status} ({meaning}): the launcher's PMIx server is gone or does not fit this \
+             library; set MPIENV_PMIX_LIB to the launcher's library, or set MASTER_ADDR",
+            self.name.display()
+        )
     }
 }
 
@@ -146,10 +151,15 @@ unsafe fn find<T: Copy>(
     library: &Library,
     name: &OsStr,
     function: &'static str,
-) -> Result<T, PmixError> {
+) -> Result<T, String> {
     // SAFETY: the caller's.
     let symbol = unsafe { library.get::<T>(function) };
-    let absent = |_| PmixError::NotPmix { library: name.to_owned(), function };
+    let absent = |_| {
+        format!(
+            "{} is not a PMIx library, it has no {function}: set MPIENV_PMIX_LIB to the libpmix.so.2 of the launcher",
+            name.display()
+        )
+    };
     symbol.map(|symbol| *symbol).map_err(absent)
 }
 
@@ -166,7 +176,7 @@ pub(super) enum Got {
 impl Client {
     /// Connects to the server that the launcher's variables name, or else to the one at `uri`, as
     /// [`Relay::uri`](super::Relay::uri) writes it.
-    pub(super) fn connect(pmix: Pmix, uri: Option<&str>) -> Result<Client, PmixError> {
+    pub(super) fn connect(pmix: Pmix, uri: Option<&str>) -> Result<Client, String> {
         let mut own = Proc { nspace: [0; 256], rank: 0 };
         let text = uri.and_then(|uri| CString::new(uri).ok()).map(CString::into_raw);
         let mut server: Vec<_> = text

@@ -8,10 +8,10 @@
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
+
+use rustix::net::{Shutdown, shutdown};
 
 use super::PATIENCE;
 
@@ -35,8 +35,7 @@ impl Server {
 /// A server for libpmix that passes everything on to the launcher's.
 pub(super) struct Relay {
     uri: String,
-    address: SocketAddr,
-    is_over: Arc<AtomicBool>,
+    listener: TcpListener,
     server: Receiver<io::Result<TcpStream>>,
 }
 
@@ -44,14 +43,11 @@ impl Relay {
     /// Starts to listen. No process of another machine can connect.
     pub(super) fn start(server: Server) -> io::Result<Relay> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-        let address = listener.local_addr()?;
-        let uri = format!("{};tcp4://{address}", server.name);
-        let is_over = Arc::new(AtomicBool::new(false));
-        let is_over_here = Arc::clone(&is_over);
+        let uri = format!("{};tcp4://{}", server.name, listener.local_addr()?);
+        let listening = listener.try_clone()?;
         let (sender, receiver) = mpsc::channel();
-        thread::Builder::new()
-            .spawn(move || sender.send(carry(listener, server.address, &is_over_here)))?;
-        Ok(Relay { uri, address, is_over, server: receiver })
+        thread::Builder::new().spawn(move || sender.send(carry(&listening, server.address)))?;
+        Ok(Relay { uri, listener, server: receiver })
     }
 
     /// Returns the relay's address as libpmix reads it, in place of the launcher's variable: the
@@ -63,20 +59,21 @@ impl Relay {
     /// Returns the connection to the server after libpmix has finalized. `None` if libpmix did not
     /// use the relay: before PMIx 4, or if an MPI program in this process was connected already.
     pub(super) fn connection(self) -> Option<TcpStream> {
-        self.is_over.store(true, Ordering::Release);
-        // Wakes a relay that has not been used. One that has been used listens no longer.
-        drop(TcpStream::connect(self.address));
+        // On Linux, this ends the wait of a relay that has not been used.
+        close(&self.listener);
         self.server.recv_timeout(PATIENCE).ok()?.ok()
     }
 }
 
+/// Refuses further connections.
+fn close(listener: &TcpListener) {
+    let _ = shutdown(listener, Shutdown::Both);
+}
+
 /// Carries until libpmix closes its connection, and returns the one to the server.
-fn carry(listener: TcpListener, server: SocketAddr, is_over: &AtomicBool) -> io::Result<TcpStream> {
+fn carry(listener: &TcpListener, server: SocketAddr) -> io::Result<TcpStream> {
     let (mut client, _) = listener.accept()?;
-    drop(listener);
-    if is_over.load(Ordering::Acquire) {
-        return Err(io::ErrorKind::NotConnected.into());
-    }
+    close(listener);
     let mut server = TcpStream::connect(server)?;
     for stream in [&client, &server] {
         stream.set_nodelay(true)?;

@@ -137,7 +137,7 @@ impl Answer {
 
 /// Returns the error of a PMIx server that does not say what it should.
 pub fn refused(launcher: Launcher, text: String) -> Error {
-    let give = launcher.spec().advice.give_master;
+    let give = launcher.spec().give_master;
     let remedy = format!("or do not ask PMIx, and give rank 0's host to all ranks: {give}");
     Error::new(Reason::Pmix(text), remedy).by(launcher)
 }

@@ -177,7 +177,7 @@ pub(crate) fn unknown(environment: &Environment, placement: &Placement) -> Error
     let of_nodes =
         |nodes| format!("the job has {nodes} nodes, and no variable names rank 0's host");
     let why = empty.or_else(|| placement.master_unknown.clone()).or(nodes.map(of_nodes));
-    let remedy = format!("give rank 0's host to all ranks: {}", launcher.spec().advice.give_master);
+    let remedy = format!("give rank 0's host to all ranks: {}", launcher.spec().give_master);
     Error::new(Reason::MasterUnknown { world_size, why }, remedy).by(launcher).of(MASTER_ADDR)
 }
 

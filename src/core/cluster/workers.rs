@@ -143,7 +143,7 @@ impl ClusterInfo {
         let remedy = format!(
             "{stale}start one process on each node: {}; to start an independent job, set \
              {LAUNCHER}=alone",
-            self.launcher().spec().advice.one_per_node
+            self.launcher().spec().one_per_node
         );
         Err(Error::new(Reason::NotPerNode(what), remedy).by(self.launcher()))
     }

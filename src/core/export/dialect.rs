@@ -156,11 +156,9 @@ impl Unrepresentable {
                 "{name}={} cannot be written as {dialect}: {reason}; correct {name} or choose another dialect",
                 quote(value)
             ),
-            None => {
-                format!(
-                    "{name} cannot be unset in {dialect}: {reason}; unset {name} before, or choose another dialect"
-                )
-            }
+            None => format!(
+                "{name} cannot be unset in {dialect}: {reason}; unset {name} before, or choose another dialect"
+            ),
         }
     }
 }

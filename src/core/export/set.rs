@@ -95,6 +95,8 @@ pub(crate) struct Set {
     title: &'static str,
     /// Further information, as the rest of a sentence. May be empty.
     note: &'static str,
+    /// The page or file that defines its variables, as a Markdown link.
+    page: &'static str,
     pub additions: &'static [Addition],
     /// Returns variables that also depend on the environment.
     pub place: Option<Placing>,
@@ -112,6 +114,7 @@ impl Set {
         name: "",
         title: "",
         note: "",
+        page: "",
         additions: &[],
         place: None,
         file: None,
@@ -140,51 +143,75 @@ pub struct TargetFile {
 /// Returns the file that a program reads. `None` if it needs none, or if the user named one.
 pub(crate) type Filing = fn(&ClusterInfo) -> Result<Option<TargetFile>, Error>;
 
-/// A variable and its value, `None` if it is not set.
+/// A variable that a set adds.
 pub(crate) struct Addition {
-    pub variable: TargetVariable,
-    pub value: fn(&ClusterInfo) -> Result<Option<String>, Error>,
+    pub name: &'static str,
+    meaning: &'static str,
+    /// The page that defines it, if that is not the set's.
+    page: Option<&'static str>,
+    pub value: fn(&ClusterInfo) -> Value,
 }
+
+/// The value of a variable. `None` if the variable is not set.
+type Value = Result<Option<String>, Error>;
 
 /// Returns one row of a set's table.
 const fn addition(
     name: &'static str,
     meaning: &'static str,
-    page: &'static str,
-    value: fn(&ClusterInfo) -> Result<Option<String>, Error>,
+    value: fn(&ClusterInfo) -> Value,
 ) -> Addition {
-    Addition { variable: TargetVariable { name, meaning, page }, value }
+    Addition { name, meaning, page: None, value }
 }
 
-// The rows that several programs have.
-
-const fn rank(name: &'static str, page: &'static str) -> Addition {
-    addition(name, "the number of this process, from 0", page, |info| {
-        number(Some(info.rank().index()))
-    })
+impl Addition {
+    /// Returns the same row for a variable that another page defines.
+    const fn on(self, page: &'static str) -> Addition {
+        Addition { page: Some(page), ..self }
+    }
 }
 
-const fn size(name: &'static str, page: &'static str) -> Addition {
-    addition(name, "the number of processes", page, |info| number(Some(info.world_size())))
+// The rows that several programs have, and their values.
+
+const fn rank(name: &'static str) -> Addition {
+    addition(name, "the number of this process, from 0", |info| number(Some(info.rank().index())))
 }
 
-const fn local_size(name: &'static str, page: &'static str) -> Addition {
-    addition(name, "the number of processes on this node", page, |info| {
-        number(info.local_world_size())
-    })
+const fn size(name: &'static str) -> Addition {
+    addition(name, "the number of processes", |info| number(Some(info.world_size())))
 }
 
-const fn master(name: &'static str, page: &'static str) -> Addition {
-    addition(name, "`host:port` of rank 0", page, endpoint_of_master)
+const fn local_size(name: &'static str) -> Addition {
+    addition(name, "the number of processes on this node", own_local_size)
 }
 
-/// A variable that the set's `place` or `file` decides.
-const fn decided(name: &'static str, meaning: &'static str, page: &'static str) -> Addition {
-    addition(name, meaning, page, |_| Ok(None))
+const fn master(name: &'static str) -> Addition {
+    addition(name, "`host:port` of rank 0", endpoint_of_master)
 }
 
-fn endpoint_of_master(info: &ClusterInfo) -> Result<Option<String>, Error> {
+fn own_local_size(info: &ClusterInfo) -> Value {
+    number(info.local_world_size())
+}
+
+fn node_count(info: &ClusterInfo) -> Value {
+    number(info.node_count())
+}
+
+fn master_addr(info: &ClusterInfo) -> Value {
+    Ok(Some(info.master_addr()?.to_string()))
+}
+
+fn master_port(info: &ClusterInfo) -> Value {
+    Ok(Some(info.master_port().to_string()))
+}
+
+fn endpoint_of_master(info: &ClusterInfo) -> Value {
     Ok(Some(info.master_addr()?.with_port(info.master_port())))
+}
+
+/// For a variable that the set's `place` or `file` decides.
+fn decided(_info: &ClusterInfo) -> Value {
+    Ok(None)
 }
 
 /// Returns the variables that give a program its place, depending on the inherited ones.
@@ -202,7 +229,7 @@ fn local_rank(info: &ClusterInfo, target: Target) -> Result<u32, Error> {
     })
 }
 
-fn number(value: Option<u32>) -> Result<Option<String>, Error> {
+fn number(value: Option<u32>) -> Value {
     Ok(value.map(|value| value.to_string()))
 }
 
@@ -228,8 +255,15 @@ impl Target {
     /// Returns the variables that the set adds to PyTorch's, including those that are set only in
     /// some environments.
     #[doc(hidden)]
-    pub fn variables(self) -> impl Iterator<Item = &'static TargetVariable> {
-        self.set().additions.iter().map(|addition| &addition.variable)
+    pub fn variables(self) -> impl Iterator<Item = TargetVariable> {
+        let set = self.set();
+        let page = |row: &Addition| row.page.unwrap_or(set.page);
+        let row = move |row: &Addition| TargetVariable {
+            name: row.name,
+            meaning: row.meaning,
+            page: page(row),
+        };
+        set.additions.iter().map(row)
     }
 
     /// Returns the prefixes of the variables that are unset if they are inherited.

@@ -5,7 +5,8 @@ use crate::export::dialect::Dialect;
 /// Why a dialect cannot express something.
 pub(crate) type Reason = &'static str;
 
-/// Returns the lines that set a variable, including their line ends. The value contains no NUL.
+/// Returns the lines that set a variable, including their line ends; in JSON, a member of an object.
+/// Except in JSON, the value contains no NUL.
 pub(super) fn set(dialect: Dialect, name: &str, value: &str) -> Result<String, Reason> {
     let refused = match dialect {
         Dialect::Csh => value
@@ -24,8 +25,7 @@ pub(super) fn set(dialect: Dialect, name: &str, value: &str) -> Result<String, R
         Dialect::GitHub => value.ends_with('\r').then_some(
             "a runner on Windows takes a carriage return at the end for a part of the line's end",
         ),
-        Dialect::Posix | Dialect::Fish => None,
-        Dialect::Json => Some("JSON is written as a whole"),
+        Dialect::Posix | Dialect::Fish | Dialect::Json => None,
     };
     if let Some(reason) = refused {
         return Err(reason);
@@ -54,7 +54,7 @@ pub(super) fn set(dialect: Dialect, name: &str, value: &str) -> Result<String, R
             let delimiter = delimiter(value);
             format!("{name}<<{delimiter}\n{value}\n{delimiter}\n")
         }
-        Dialect::Json => String::new(),
+        Dialect::Json => format!("\n  {}: {}", json_string(name), json_string(value)),
     })
 }
 
@@ -76,19 +76,8 @@ pub(super) fn unset(dialect: Dialect, name: &str) -> Result<String, Reason> {
         }
         // The runner cannot unset variables. Readers treat an empty string as unset.
         Dialect::GitHub => return set(dialect, name, ""),
-        Dialect::Json => return Err("JSON is written as a whole"),
+        Dialect::Json => format!("\n  {}: null", json_string(name)),
     })
-}
-
-/// Returns one JSON object of all variables; null means unset.
-pub(super) fn json<'a>(variables: impl Iterator<Item = (&'a str, Option<&'a str>)>) -> String {
-    let member = |(name, value): (_, Option<&str>)| {
-        let value = value.map_or_else(|| "null".to_owned(), json_string);
-        format!("\n  {}: {value}", json_string(name))
-    };
-    let members: Vec<String> = variables.map(member).collect();
-    let end = if members.is_empty() { "" } else { "\n" };
-    format!("{{{}{end}}}\n", members.join(","))
 }
 
 fn json_string(text: &str) -> String {

@@ -2,14 +2,14 @@
 
 mod parse;
 mod placeholder;
-mod secret;
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 
 use crate::cluster::info::ClusterInfo;
+use crate::environment::digits;
 use crate::error::Error;
-use parse::{NODE_RANK, Operand, Piece, parse};
+use parse::{NODE_RANK, Piece, parse};
 use placeholder::{
     ASKED, MASTER_PORT, OF_PROCESS, PLACEHOLDERS, Placeholder, SECRET, Unknown, Value,
 };
@@ -34,10 +34,13 @@ pub struct Placeholders {
     secret: Option<String>,
 }
 
+/// Names and values.
+type Variables = Vec<(String, String)>;
+
 impl Placeholders {
     /// Returns the name of each placeholder, and what replaces it.
     pub fn names() -> impl Iterator<Item = (&'static str, &'static str)> {
-        PLACEHOLDERS.iter().map(|placeholder| (placeholder.name, placeholder.meaning))
+        PLACEHOLDERS.iter().map(|&(name, meaning, _)| (name, meaning))
     }
 
     /// Returns a word with each placeholder replaced, or `None` if the word is for other nodes.
@@ -58,7 +61,7 @@ impl Placeholders {
         let mut texts = words.iter().filter_map(|word| word.to_str());
         let check = |word| parse(word)?.iter().try_for_each(check);
         texts.try_for_each(|word| check(word).map_err(|fault| fault.of(word.as_ref())))?;
-        secret::check_words(words)
+        check_secret(words)
     }
 
     /// Returns whether the words contain this host's own address or its interface.
@@ -99,6 +102,37 @@ impl Placeholders {
         Ok(expanded)
     }
 
+    /// Returns whether a word of a command has the secret.
+    pub fn have_secret(words: &[OsString]) -> bool {
+        words.iter().any(has_secret)
+    }
+
+    /// Returns these values with the secret that all ranks have got.
+    #[must_use]
+    pub fn with_secret(self, secret: &str) -> Placeholders {
+        Placeholders { secret: Some(secret.to_owned()), ..self }
+    }
+
+    /// Returns the words of a command without those that have the secret, and the variables that
+    /// these words set.
+    ///
+    /// # Errors
+    /// Same as [`Placeholders::expand_words`].
+    pub fn expand_apart(
+        &self,
+        words: &[OsString],
+    ) -> Result<(Vec<OsString>, Variables), TemplateError> {
+        check_secret(words)?;
+        let (hidden, visible): (Vec<_>, Vec<_>) = words.iter().cloned().partition(has_secret);
+        let mut variables = Vec::new();
+        for word in hidden.iter().filter_map(|word| word.to_str()) {
+            let word = self.expand(word)?;
+            let variable = word.as_deref().and_then(|word| word.split_once('='));
+            variables.extend(variable.map(|(name, value)| (name.to_owned(), value.to_owned())));
+        }
+        Ok((self.expand_words(&visible)?, variables))
+    }
+
     fn expanded(&self, word: &str) -> Result<Option<String>, Fault> {
         let mut text = String::new();
         for piece in parse(word)? {
@@ -124,7 +158,7 @@ impl Placeholders {
     }
 
     fn value(&self, name: &str) -> Result<Value, Fault> {
-        let placeholder = find(name)?;
+        let (_, _, value) = find(name)?;
         let not_known =
             |why: String| Fault::NotKnown { name: name.to_owned(), why, known: self.known() };
         if self.per_node && OF_PROCESS.contains(&name) {
@@ -133,7 +167,7 @@ impl Placeholders {
         if let (SECRET, Some(secret)) = (name, &self.secret) {
             return Ok(Value::Text(secret.clone()));
         }
-        (placeholder.value)(&self.info).map_err(|unknown| match unknown {
+        value(&self.info).map_err(|unknown| match unknown {
             Unknown::Error(error) => Fault::Environment(error),
             Unknown::Because(why) => not_known(why),
         })
@@ -141,13 +175,14 @@ impl Placeholders {
 
     /// Returns the names that have a value here.
     fn known(&self) -> Vec<&'static str> {
-        let is_known = |placeholder: &&Placeholder| {
-            let is_asked = ASKED.contains(&placeholder.name) && self.info.master_addr().is_ok();
-            let is_there =
-                || !(ASKED.contains(&placeholder.name)) && (placeholder.value)(&self.info).is_ok();
-            !(self.per_node && OF_PROCESS.contains(&placeholder.name)) && (is_asked || is_there())
+        let is_known = |&&(name, _, value): &&Placeholder| {
+            let is_there = match ASKED.contains(&name) {
+                true => self.info.master_addr().is_ok(),
+                false => value(&self.info).is_ok(),
+            };
+            is_there && !(self.per_node && OF_PROCESS.contains(&name))
         };
-        PLACEHOLDERS.iter().filter(is_known).map(|placeholder| placeholder.name).collect()
+        PLACEHOLDERS.iter().filter(is_known).map(|&(name, ..)| name).collect()
     }
 
     fn number(&self, name: &str) -> Result<u64, Fault> {
@@ -157,18 +192,15 @@ impl Placeholders {
         }
     }
 
-    fn sum(&self, left: Operand<'_>, sign: char, right: Operand<'_>) -> Result<u64, Fault> {
-        let operand = |operand: Operand<'_>| match operand {
-            Operand::Name(name) => self.number(name),
-            Operand::Number(number) => Ok(number),
-        };
-        let (a, b) = (operand(left)?, operand(right)?);
+    fn sum(&self, left: &str, sign: char, right: &str) -> Result<u64, Fault> {
+        let side = |side: &str| digits(side).map_or_else(|| self.number(side), Ok);
+        let (a, b) = (side(left)?, side(right)?);
         let result = match sign {
             '+' => a.checked_add(b),
             '-' => a.checked_sub(b),
             _ => a.checked_mul(b),
         };
-        let is_port = [left, right].contains(&Operand::Name(MASTER_PORT));
+        let is_port = [left, right].contains(&MASTER_PORT);
         let most = if is_port { u64::from(u16::MAX) } else { u64::MAX };
         let least = u64::from(is_port);
         let result = result.filter(|result| (least..=most).contains(result));
@@ -184,14 +216,12 @@ fn names_in(words: &[OsString]) -> impl Iterator<Item = &str> {
 
 /// Returns an error if a name in a piece does not exist.
 fn check(piece: &Piece<'_>) -> Result<(), Fault> {
-    piece.names().try_for_each(|name| find(name).map(drop))
+    piece.names().into_iter().try_for_each(|name| find(name).map(drop))
 }
 
 fn find(name: &str) -> Result<&'static Placeholder, Fault> {
-    PLACEHOLDERS
-        .iter()
-        .find(|placeholder| placeholder.name == name)
-        .ok_or_else(|| Fault::NoSuchName(name.to_owned()))
+    let found = PLACEHOLDERS.iter().find(|&&(known, ..)| known == name);
+    found.ok_or_else(|| Fault::NoSuchName(name.to_owned()))
 }
 
 impl ClusterInfo {
@@ -205,6 +235,33 @@ impl ClusterInfo {
     pub(crate) fn per_node_placeholders(&self) -> Result<Placeholders, Error> {
         Ok(Placeholders { info: self.as_node()?, per_node: true, secret: None })
     }
+}
+
+// `{secret}` must not become a word of a command: other users of the host can read these.
+
+/// Refuses the secret in any word that is not a variable of `env` before the command.
+fn check_secret(words: &[OsString]) -> Result<(), TemplateError> {
+    match words.iter().skip(variables(words)).find(|word| has_secret(word)) {
+        None => Ok(()),
+        Some(word) => Err(Fault::SecretIsVisible.of(word)),
+    }
+}
+
+/// Returns how many words are `env` and the variables that it sets.
+fn variables(words: &[OsString]) -> usize {
+    let is_env = words.first().is_some_and(|word| word == "env");
+    let variables = words.iter().skip(1).take_while(|word| is_variable(word));
+    if is_env { 1 + variables.count() } else { 0 }
+}
+
+fn is_variable(word: &OsString) -> bool {
+    let name = word.to_str().and_then(|word| word.split_once('=')).map(|(name, _)| name);
+    name.is_some_and(|name| !name.starts_with('-') && !has_secret(&name.into()))
+}
+
+fn has_secret(word: &OsString) -> bool {
+    let pieces = word.to_str().and_then(|word| parse(word).ok()).unwrap_or_default();
+    pieces.iter().any(|piece| matches!(piece, Piece::Value(SECRET)))
 }
 
 /// Why a word's placeholders cannot be replaced.

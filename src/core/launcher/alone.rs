@@ -6,16 +6,14 @@ use crate::launcher::prelude::*;
 pub(crate) const NO_VARIABLES: &str = "no launcher's variables are set";
 
 pub(super) const SPEC: LauncherSpec = LauncherSpec {
-    variables: &[],
     marker: |_| Some(NO_VARIABLES),
     read,
     starts: Starts::One,
-    advice: Advice { start: "start the process by itself", ..Advice::PLAIN },
-    nested: Nested::PLAIN,
     samples: &[Sample::of(|_, _| {})],
+    ..LauncherSpec::PLATFORM
 };
 
-fn read(_environment: &Environment, marker: Marker) -> Result<Placement, Error> {
+pub(super) fn read(_environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     let source = marker.variable;
     marker.place(by(source, 0), by(source, 1))?.with_local(by(source, Some(0)), by(source, Some(1)))
 }

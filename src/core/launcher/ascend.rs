@@ -3,7 +3,7 @@
 //! The table lists the devices of the job, each with its rank and its server. `DEVICE_ID` may count
 //! only the visible devices, so the place on the node comes from the table alone.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use crate::error::Reason;
 use crate::launcher::named_file;
@@ -32,25 +32,15 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     },
     read,
     starts: Starts::Slots,
-    advice: Advice {
-        start: "set RANK_ID, RANK_SIZE and RANK_TABLE_FILE together",
-        one_per_node: "one device of each server in the rank table",
-        ..Advice::PLAIN
-    },
-    nested: Nested::PLAIN,
+    start: "set RANK_ID, RANK_SIZE and RANK_TABLE_FILE together",
+    one_per_node: "one device of each server in the rank table",
     // A table is a file, which a simulated job has not.
     samples: &[Sample::of(|process, vars| {
         vars.set_all([RANK, SIZE], [process.rank, process.size]);
         vars.set(DEVICE, process.local_rank);
     })],
+    ..LauncherSpec::PLATFORM
 };
-
-/// A device of the table.
-struct Device<'a> {
-    rank: u32,
-    server: &'a str,
-    number: u32,
-}
 
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     let vars: AscendVars = marker.read(environment)?;
@@ -67,20 +57,20 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
         return Err(malformed(format!("the table has {count} ranks, but {SIZE}=\"{size}\"")));
     }
     let placement = marker.place(rank, by(TABLE, count))?;
-    let first = devices.first().map(|device| device.server);
-    let ranks = devices.iter().map(|device| (device.server, device.number));
-    placement.with_roster(TABLE, ranks)?.with_master(format!("{TABLE}: rank 0's server"), first)
+    let first = devices.first().map(|(server, _)| *server);
+    placement.with_roster(TABLE, &devices)?.with_master(format!("{TABLE}: rank 0's server"), first)
 }
 
-/// Returns the devices of a table in rank order, or what is wrong with it.
-fn devices(table: &Json) -> Result<Vec<Device<'_>>, String> {
+/// Returns the devices of a table in rank order, each with its server and its number there, or what is
+/// wrong with the table.
+fn devices(table: &Json) -> Result<Vec<(&str, u32)>, String> {
     let status = table.get("status").and_then(Json::text).unwrap_or("completed");
     if status != "completed" {
         return Err(format!("the table is not complete: its status is {status:?}"));
     }
     let servers = table.get("server_list").and_then(Json::list);
     let servers = servers.ok_or("the table has no server_list, so it is not of version 1")?;
-    let mut devices = Vec::new();
+    let (mut count, mut devices) = (0, BTreeMap::new());
     for server in servers {
         let name = server.get("server_id").and_then(Json::text);
         let name = name.ok_or("a server in the table has no server_id")?;
@@ -89,15 +79,12 @@ fn devices(table: &Json) -> Result<Vec<Device<'_>>, String> {
             let number = |key: &str| device.get(key).and_then(Json::number);
             let rank = number("rank_id").ok_or("a device in the table has no rank_id")?;
             let number = number("device_id").ok_or("a device in the table has no device_id")?;
-            devices.push(Device { rank, server: name, number });
+            devices.insert(rank, (name, number));
+            count += 1;
         }
     }
-    let ranks: BTreeSet<_> = devices.iter().map(|device| device.rank).collect();
-    let is_complete = ranks.len() == devices.len()
-        && ranks.last().is_none_or(|&last| last as usize + 1 == devices.len());
-    if !is_complete {
+    if !devices.keys().copied().eq(0..count) {
         return Err("the table's ranks are not 0, 1, 2, ...".to_owned());
     }
-    devices.sort_by_key(|device| device.rank);
-    Ok(devices)
+    Ok(devices.into_values().collect())
 }

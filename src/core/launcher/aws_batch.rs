@@ -22,9 +22,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     variables: &[AwsBatchVars::VARIABLES],
     marker: |environment| first_set(environment, &[INDEX, NODES]),
     read,
-    starts: Starts::OnePerNode,
-    advice: Advice { start: "start the process as a multi-node parallel job", ..Advice::PLAIN },
-    nested: Nested::PLAIN,
+    start: "start the process as a multi-node parallel job",
     samples: &[Sample::of(|process, vars| {
         vars.set_all([INDEX, NODES], [process.node, process.nodes]);
         vars.set(MAIN_INDEX, 0);
@@ -32,6 +30,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
             vars.set(MAIN_ADDRESS, process.address(0));
         }
     })],
+    ..LauncherSpec::PLATFORM
 };
 
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
@@ -40,11 +39,8 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     let main_index = vars.main_index.unwrap_or_default();
     let main = Rank::new(main_index, vars.nodes)
         .map_err(|error| marker.launcher.refuse(error, MAIN_INDEX, main_index))?;
-    let rank = if node.index() >= main.index() {
-        node.index() - main.index()
-    } else {
-        node.index() + (node.size() - main.index())
-    };
+    let after = node.index().checked_sub(main.index());
+    let rank = after.unwrap_or_else(|| node.index() + (node.size() - main.index()));
     let placement = marker.node(by(INDEX, rank), by(NODES, vars.nodes))?;
     let mut placement = placement.with_master(MAIN_ADDRESS, vars.main_address.as_deref())?;
     if rank == 0 {

@@ -55,25 +55,26 @@ static SYSTEMS: &[System] = &[
     System {
         title: "PBS",
         code: "pbs-not-a-task",
+        once: SCRIPT,
         jobs: &[pbs::JOB],
         size: pbs::size,
         start: "start the program with mpirun or mpiexec, which start every process",
-        ..SCRIPT
     },
     System {
         title: "LSF",
         code: "lsf-not-a-task",
+        once: SCRIPT,
         jobs: &["LSB_JOBID"],
         size: |environment| {
             pairs(environment, "LSB_MCPU_HOSTS")
                 .or_else(|| counted(environment, "LSB_DJOB_NUMPROC", Size::of_slots))
         },
         start: "start the program with jsrun or mpirun, which start every process",
-        ..SCRIPT
     },
     System {
         title: "Grid Engine",
         code: "grid-engine-not-a-task",
+        once: SCRIPT,
         // Users and other programs have a variable JOB_ID too.
         jobs: &["PE_HOSTFILE", "SGE_O_HOST"],
         size: |environment| {
@@ -81,19 +82,19 @@ static SYSTEMS: &[System] = &[
             of_hosts.or_else(|| counted(environment, "NSLOTS", Size::of_slots))
         },
         start: "start the program with mpirun, which starts every process",
-        ..SCRIPT
     },
     System {
         title: "Cobalt",
         code: "cobalt-not-a-task",
+        once: SCRIPT,
         jobs: &["COBALT_JOBID"],
         size: |environment| counted(environment, "COBALT_JOBSIZE", Size::of_hosts),
         start: "start the program with aprun or mpirun, which start every process",
-        ..SCRIPT
     },
     System {
         title: "OAR",
         code: "oar-not-a-task",
+        once: SCRIPT,
         jobs: &["OAR_JOB_ID", "OAR_JOBID", OAR_FILE],
         size: |environment| {
             let file = NodeFile::read(environment, OAR_FILE).filter(|file| file.hosts > 0)?;
@@ -101,7 +102,6 @@ static SYSTEMS: &[System] = &[
             Some(Size::of_hosts(file.hosts as u64, file.shown(environment, OAR_FILE)))
         },
         start: "start the program with mpirun -machinefile $OAR_NODEFILE, which starts every process",
-        ..SCRIPT
     },
     System {
         title: "Azure Batch",
@@ -119,9 +119,7 @@ static SYSTEMS: &[System] = &[
 /// OAR's file of hosts.
 const OAR_FILE: &str = "OAR_NODEFILE";
 
-/// A system that runs a job's script once.
-const SCRIPT: System =
-    System { title: "", code: "", once: "a job's script", jobs: &[], size: |_| None, start: "" };
+const SCRIPT: &str = "a job's script";
 
 /// Reports a batch script, which runs once, however many processes the job has.
 pub(crate) fn script(environment: &Environment, by_itself: &str) -> Option<Finding> {

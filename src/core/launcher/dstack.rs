@@ -22,31 +22,24 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     variables: &[DstackVars::VARIABLES],
     marker: |environment| first_set(environment, &[NODE_RANK, NODES, MASTER, IPS]),
     read,
-    starts: Starts::OnePerNode,
-    advice: Advice { start: "start the process in a task's commands", ..Advice::PLAIN },
-    nested: Nested { outside: &[GPUS, RUN], ..Nested::PLAIN },
-    samples: &[Sample::of(set)],
+    start: "start the process in a task's commands",
+    outside: &[GPUS, RUN],
+    samples: &[Sample::of(|process, vars| {
+        vars.set_all([NODE_RANK, NODES], [process.node, process.nodes]);
+        vars.set(MASTER, process.address(0));
+        vars.set(IPS, process.addresses());
+        vars.set(GPUS, 1);
+        vars.set(RUN, format!("7c1f1fa5-c8f1-4c7c-a22f-12345678900{}", process.job % 10));
+    })],
+    ..LauncherSpec::PLATFORM
 };
-
-fn set(process: &Process<'_>, vars: &mut Setter) {
-    let ips: Vec<_> = (0..process.nodes).map(|node| process.address(node)).collect();
-    vars.set_all([NODE_RANK, NODES], [process.node, process.nodes]);
-    vars.set(MASTER, process.address(0));
-    vars.set(IPS, ips.join("\n"));
-    vars.set(GPUS, 1);
-    vars.set(RUN, format!("7c1f1fa5-c8f1-4c7c-a22f-12345678900{}", process.job % 10));
-}
 
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     let vars: DstackVars = marker.read(environment)?;
     let placement = marker.node(by(NODE_RANK, vars.node_rank), by(NODES, vars.nodes))?;
     let placement = placement.with_workers(GPUS, vars.gpus).with_job(RUN, vars.run);
-    let placement = match (&vars.master, &vars.ips) {
-        (None, Some(ips)) => placement.with_master(IPS, ips.lines().next())?,
-        (master, _) => placement.with_master(MASTER, master.as_deref())?,
-    };
-    Ok(match &vars.ips {
-        Some(ips) => placement.with_hosts(IPS, ips.lines()),
-        None => placement,
-    })
+    let placement = placement.with_master(MASTER, vars.master.as_deref())?;
+    let Some(ips) = &vars.ips else { return Ok(placement) };
+    let first = ips.lines().next().filter(|_| vars.master.is_none());
+    Ok(placement.with_master(IPS, first)?.with_hosts(IPS, ips.lines()))
 }

@@ -25,16 +25,14 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     marker: |environment| first_set(environment, &[RANK]),
     read,
     starts: Starts::Processes,
-    advice: Advice {
-        start: "start the process with flux run",
-        programs: Some(Programs { names: "flux", verbs: "run submit bulksubmit", options: "-n 2" }),
-        one_per_node: "`flux run --tasks-per-node=1`",
-        give_master: "`MASTER_ADDR=$(flux job taskmap --hostname=0 $FLUX_JOB_ID)` in each task",
-        unbind: Some("flux run -o cpu-affinity=off"),
-        devices: Some("flux run -g 1"),
-        mpi: MpiFamily::Pmi,
-    },
-    nested: Nested { local: &[LOCAL_RANK], ..Nested::PLAIN },
+    start: "start the process with flux run",
+    programs: Some(Programs { names: "flux", verbs: "run submit bulksubmit", options: "-n 2" }),
+    one_per_node: "`flux run --tasks-per-node=1`",
+    give_master: "`MASTER_ADDR=$(flux job taskmap --hostname=0 $FLUX_JOB_ID)` in each task",
+    unbind: Some("flux run -o cpu-affinity=off"),
+    devices: Some("flux run -g 1"),
+    mpi: MpiFamily::Pmi,
+    local: &[LOCAL_RANK],
     samples: &[Sample::of(|process, vars| {
         let Process { rank, size, local_rank, nodes, .. } = *process;
         vars.set_all([RANK, SIZE, LOCAL_RANK, NODES], [rank, size, local_rank, nodes]);
@@ -42,6 +40,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
         vars.set(JOB_ID, job);
         vars.set(JOB_PATH, format!("/{job}"));
     })],
+    ..LauncherSpec::PLATFORM
 };
 
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
@@ -55,10 +54,8 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
         .place(by(RANK, vars.rank), by(SIZE, vars.size))?
         .with_local(by(LOCAL_RANK, vars.local_rank), by(NODES, local_size))?
         .with_nodes(None, by(NODES, vars.nodes));
-    Ok(match vars.path {
-        Some(path) => placement.with_job(JOB_PATH, Some(path)),
-        None => placement.with_job(JOB_ID, vars.job),
-    })
+    let job = if vars.path.is_some() { JOB_PATH } else { JOB_ID };
+    Ok(placement.with_job(job, vars.path.or(vars.job)))
 }
 
 /// The variable that names the Flux instance of this process.

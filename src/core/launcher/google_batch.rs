@@ -26,18 +26,16 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     },
     read,
     starts: Starts::Slots,
-    advice: Advice {
-        start: "start the process in a task of a job with requireHostsFile",
-        one_per_node: "`taskCountPerNode: 1`",
-        give_master: "MASTER_ADDR=HOST, where HOST has task 0",
-        ..Advice::PLAIN
-    },
+    start: "start the process in a task of a job with requireHostsFile",
+    one_per_node: "`taskCountPerNode: 1`",
+    give_master: "MASTER_ADDR=HOST, where HOST has task 0",
     // The tasks of a job array have the first two.
-    nested: Nested { outside: &[INDEX, COUNT], ..Nested::PLAIN },
+    outside: &[INDEX, COUNT],
     samples: &[Sample::of(|process, vars| {
         vars.set_all([INDEX, COUNT], [process.rank, process.size]);
         vars.set(HOSTS, "/etc/cloudbatch-taskgroup-hosts");
     })],
+    ..LauncherSpec::PLATFORM
 };
 
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {

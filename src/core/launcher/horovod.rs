@@ -24,21 +24,20 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     marker: |environment| first_set(environment, &[RANK, SIZE]),
     read,
     starts: Starts::Processes,
-    advice: Advice {
-        start: "start the process with horovodrun",
-        programs: Some(Programs { names: "horovodrun", verbs: "", options: "-np 2" }),
-        one_per_node: "`horovodrun -H node0:1,node1:1`",
-        ..Advice::PLAIN
-    },
-    nested: Nested { local: &[LOCAL_RANK, LOCAL_SIZE], ..Nested::PLAIN },
+    start: "start the process with horovodrun",
+    programs: Some(Programs { names: "horovodrun", verbs: "", options: "-np 2" }),
+    one_per_node: "`horovodrun -H node0:1,node1:1`",
+    local: &[LOCAL_RANK, LOCAL_SIZE],
     samples: &[Sample::of(|process, vars| {
-        let has_it = |node: &u32| {
-            process.counts.get(*node as usize).is_some_and(|&n| n > process.local_rank)
-        };
+        let has_it = |count: &&u32| **count > process.local_rank;
         vars.set_all([RANK, SIZE, LOCAL_RANK, LOCAL_SIZE], process.place());
-        vars.set(NODE_RANK, (0..process.node).filter(has_it).count());
-        vars.set(NODES, (0..process.nodes).filter(has_it).count());
+        vars.set(
+            NODE_RANK,
+            process.counts.iter().take(process.node as usize).filter(has_it).count(),
+        );
+        vars.set(NODES, process.counts.iter().filter(has_it).count());
     })],
+    ..LauncherSpec::PLATFORM
 };
 
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {

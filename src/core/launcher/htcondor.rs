@@ -23,21 +23,16 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     marker: |environment| first_set(environment, &[RANK]),
     read,
     starts: Starts::Slots,
-    advice: Advice {
-        start: "start the process in a job of the parallel universe",
-        one_per_node: "slots of whole machines",
-        give_master: "MASTER_ADDR=HOST, which process 0 can pass on with `condor_chirp set_job_attr`",
-        ..Advice::PLAIN
-    },
-    nested: Nested::PLAIN,
+    start: "start the process in a job of the parallel universe",
+    one_per_node: "slots of whole machines",
+    give_master: "MASTER_ADDR=HOST, which process 0 can pass on with `condor_chirp set_job_attr`",
     samples: &[Sample::of(|process, vars| {
         vars.set_all([RANK, SIZE], [process.rank, process.size]);
         let cluster = 7 + process.job;
-        vars.set(
-            SPOOL,
-            format!("/var/lib/condor/spool/{cluster}/0/cluster{cluster}.proc0.subproc0"),
-        );
+        let folder = format!("/var/lib/condor/spool/{cluster}/0");
+        vars.set(SPOOL, format!("{folder}/cluster{cluster}.proc0.subproc0"));
     })],
+    ..LauncherSpec::PLATFORM
 };
 
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {

@@ -30,24 +30,18 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     marker: |environment| shared_marker(environment).filter(|_| environment.is_set(LOCAL_RANK)),
     read,
     starts: Starts::Processes,
-    advice: Advice {
-        start: "start the process with mpiexec",
-        programs: Some(Programs {
-            names: "mpiexec mpiexec.hydra mpirun.mpich mpiexec.mpich",
-            verbs: "",
-            options: "-n 2",
-        }),
-        one_per_node: "`mpiexec -ppn 1`",
-        unbind: Some("mpiexec -bind-to none (Intel MPI: I_MPI_PIN=off)"),
-        mpi: MpiFamily::Mpich,
-        ..Advice::PLAIN
-    },
-    nested: Nested {
-        local: &[LOCAL_RANK, LOCAL_SIZE],
-        identity: Some((UUID, &[NODE_ID])),
-        starters: &["hydra_pmi_proxy", "pmi_proxy", ON_ONE_HOST],
-        ..Nested::PLAIN
-    },
+    start: "start the process with mpiexec",
+    programs: Some(Programs {
+        names: "mpiexec mpiexec.hydra mpirun.mpich mpiexec.mpich",
+        verbs: "",
+        options: "-n 2",
+    }),
+    one_per_node: "`mpiexec -ppn 1`",
+    unbind: Some("mpiexec -bind-to none (Intel MPI: I_MPI_PIN=off)"),
+    mpi: MpiFamily::Mpich,
+    local: &[LOCAL_RANK, LOCAL_SIZE],
+    identity: Some((UUID, &[NODE_ID])),
+    starters: &["hydra_pmi_proxy", "pmi_proxy", ON_ONE_HOST],
     samples: &[
         Sample { title: Some("Hydra (MPICH)"), set },
         Sample {
@@ -59,6 +53,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
             },
         },
     ],
+    ..LauncherSpec::PLATFORM
 };
 
 /// Returns a variable that other launchers set too. It counts only if none of them was detected.

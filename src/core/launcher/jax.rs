@@ -19,14 +19,11 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     marker: |environment| first_set(environment, &[RANK, SIZE]),
     read,
     starts: Starts::Slots,
-    advice: Advice {
-        start: "set the three variables of JAX together",
-        one_per_node: "one process on each node, in a pod; or set RANK, WORLD_SIZE, LOCAL_RANK=0 and LOCAL_WORLD_SIZE=1",
-        give_master: "JAX_COORDINATOR_ADDRESS=HOST:PORT",
-        ..Advice::PLAIN
-    },
+    start: "set the three variables of JAX together",
+    one_per_node: "one process on each node, in a pod; or set RANK, WORLD_SIZE, LOCAL_RANK=0 and LOCAL_WORLD_SIZE=1",
+    give_master: "JAX_COORDINATOR_ADDRESS=HOST:PORT",
     // Under other launchers, users set the address alone.
-    nested: Nested { outside: &[COORDINATOR], ..Nested::PLAIN },
+    outside: &[COORDINATOR],
     samples: &[Sample::of(|process, vars| {
         vars.set_all([RANK, SIZE], [process.rank, process.size]);
         vars.set(COORDINATOR, format!("{}:6666", process.name(0)));
@@ -35,6 +32,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
             vars.set(SERVICE, "10.96.0.1");
         }
     })],
+    ..LauncherSpec::PLATFORM
 };
 
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {

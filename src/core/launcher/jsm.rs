@@ -23,15 +23,13 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     marker: |environment| first_set(environment, &[RANK, SIZE]),
     read,
     starts: Starts::Processes,
-    advice: Advice {
-        start: "start the process with jsrun",
-        programs: Some(Programs { names: "jsrun", verbs: "", options: "-n 2" }),
-        one_per_node: "`jsrun --rs_per_host 1 --tasks_per_rs 1`",
-        unbind: Some("jsrun --bind none"),
-        mpi: MpiFamily::Spectrum,
-        ..Advice::PLAIN
-    },
-    nested: Nested { local: &[LOCAL_RANK, LOCAL_SIZE], outside: &[HOSTS, JOB_ID], ..Nested::PLAIN },
+    start: "start the process with jsrun",
+    programs: Some(Programs { names: "jsrun", verbs: "", options: "-n 2" }),
+    one_per_node: "`jsrun --rs_per_host 1 --tasks_per_rs 1`",
+    unbind: Some("jsrun --bind none"),
+    mpi: MpiFamily::Spectrum,
+    local: &[LOCAL_RANK, LOCAL_SIZE],
+    outside: &[HOSTS, JOB_ID],
     samples: &[Sample::of(|process, vars| {
         vars.set_all([RANK, SIZE, LOCAL_RANK, LOCAL_SIZE], process.place());
         let nodes = (0..).zip(process.counts);
@@ -40,6 +38,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
         vars.set(HOSTS, format!("batch0 1{hosts}"));
         vars.set(JOB_ID, 4711);
     })],
+    ..LauncherSpec::PLATFORM
 };
 
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {

@@ -48,21 +48,18 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
         first_set(environment, &[NODE_RANK]).or_else(indexed)
     },
     read,
-    starts: Starts::OnePerNode,
-    advice: Advice {
-        start: "set the pod's variables together",
-        give_master: "MASTER_ADDR=JOB-0.SERVICE in the pods' template, with a headless Service of that name and \
+    start: "set the pod's variables together",
+    give_master: "MASTER_ADDR=JOB-0.SERVICE in the pods' template, with a headless Service of that name and \
                       `subdomain: SERVICE`",
-        ..Advice::PLAIN
-    },
     // Users set these for torchrun.
-    nested: Nested { outside: &[COUNT, MASTER_ADDR, MASTER_PORT, PER_NODE], ..Nested::PLAIN },
+    outside: &[COUNT, MASTER_ADDR, MASTER_PORT, PER_NODE],
     samples: &[Sample::of(|process, vars| {
         vars.set_all([NODE_RANK, NODES], [process.node, process.nodes]);
         vars.set(MASTER_ADDR, "train-node-0-0.train");
         vars.set(MASTER_PORT, 29500);
         vars.set(PER_NODE, "auto");
     })],
+    ..LauncherSpec::PLATFORM
 };
 
 /// What to do in a job whose number of pods changes.
@@ -103,23 +100,21 @@ fn pods(
         let error = Error::new(Reason::Malformed(why), PODS).by(marker.launcher);
         Err(error.of(name).found(u32::to_string(&value)))
     };
-    match (vars.nodes, vars.size) {
-        (Some(nodes), Some(size)) if size.checked_rem(nodes) != Some(0) => {
+    let of_several = environment.text(LOCAL_WORLD_SIZE).filter(|local| *local != "1");
+    match (vars.nodes, vars.size, of_several.map(quote)) {
+        (Some(nodes), Some(size), _) if size.checked_rem(nodes) != Some(0) => {
             let why = format!("{SIZE}=\"{size}\" is neither it nor a multiple of it");
             refuse(COUNT, nodes, why)
         }
-        (Some(nodes), _) => Ok(by(COUNT, nodes)),
-        (None, Some(size)) => match environment.text(LOCAL_WORLD_SIZE) {
-            Some(local) if local != "1" => {
-                let why = format!(
-                    "it counts pods here, and {LOCAL_WORLD_SIZE}={} shows that it counts processes",
-                    quote(local)
-                );
-                refuse(SIZE, size, why)
-            }
-            _ => Ok(by(SIZE, size)),
-        },
-        (None, None) => Err(marker.missing(environment, SIZE)),
+        (Some(nodes), ..) => Ok(by(COUNT, nodes)),
+        (None, Some(size), Some(local)) => {
+            let why = format!(
+                "it counts pods here, and {LOCAL_WORLD_SIZE}={local} shows that it counts processes"
+            );
+            refuse(SIZE, size, why)
+        }
+        (None, Some(size), None) => Ok(by(SIZE, size)),
+        (None, None, _) => Err(marker.missing(environment, SIZE)),
     }
 }
 

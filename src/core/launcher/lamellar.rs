@@ -24,14 +24,15 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     marker: |environment| first_set(environment, &[RANK, SIZE]),
     read,
     starts: Starts::OneNode,
-    advice: Advice { start: "set Lamellar's variables together", ..Advice::PLAIN },
+    start: "set Lamellar's variables together",
     // Users select the backend for every program.
-    nested: Nested { outside: &[BACKEND, JOB], ..Nested::PLAIN },
+    outside: &[BACKEND, JOB],
     samples: &[Sample::of(|process, vars| {
         vars.set_all([RANK, SIZE], [process.rank, process.size]);
         vars.set(JOB, 7000 + process.job);
         vars.set(BACKEND, SHMEM);
     })],
+    ..LauncherSpec::PLATFORM
 };
 
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {

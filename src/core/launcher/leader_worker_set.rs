@@ -19,14 +19,13 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     variables: &[LeaderWorkerSetVars::VARIABLES],
     marker: |environment| first_set(environment, &[LEADER, SIZE, INDEX]),
     read,
-    starts: Starts::OnePerNode,
-    advice: Advice { start: "start the process in a pod of a LeaderWorkerSet", ..Advice::PLAIN },
-    nested: Nested::PLAIN,
+    start: "start the process in a pod of a LeaderWorkerSet",
     samples: &[Sample::of(|process, vars| {
         vars.set(LEADER, format!("vllm-{}.vllm.default", process.job));
         vars.set(SIZE, process.nodes);
         vars.set(INDEX, process.node);
     })],
+    ..LauncherSpec::PLATFORM
 };
 
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {

@@ -23,10 +23,9 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     variables: &[LeptonVars::VARIABLES],
     marker: |environment| first_set(environment, &[INDEX, WORKERS]),
     read,
-    starts: Starts::OnePerNode,
-    advice: Advice { start: "start the process in a batch job's worker", ..Advice::PLAIN },
+    start: "start the process in a batch job's worker",
     // Endpoints and development pods also have these variables.
-    nested: Nested { outside: &[PREFIX, SUBDOMAIN, GPUS], ..Nested::PLAIN },
+    outside: &[PREFIX, SUBDOMAIN, GPUS],
     samples: &[Sample::of(|process, vars| {
         vars.set_all([INDEX, WORKERS], [process.node, process.nodes]);
         vars.set(PREFIX, format!("train-{}", process.job));
@@ -34,6 +33,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
         vars.set(RESTARTS, 0);
         vars.set(GPUS, 8);
     })],
+    ..LauncherSpec::PLATFORM
 };
 
 /// The port that Lepton's own script for PyTorch uses.

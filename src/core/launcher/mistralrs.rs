@@ -36,10 +36,9 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
         ring().or_else(|| first_set(environment, &[WORKER, WORKERS, SERVER]))
     },
     read,
-    starts: Starts::OnePerNode,
-    advice: Advice { start: "set mistral.rs's variables together on each node", ..Advice::PLAIN },
+    start: "set mistral.rs's variables together on each node",
     // The numbers of GPUs are the same in a job of one node.
-    nested: Nested { outside: &[GLOBAL, LOCAL, HEAD_PORT, RING], ..Nested::PLAIN },
+    outside: &[GLOBAL, LOCAL, HEAD_PORT, RING],
     samples: &[Sample::of(|process, vars| {
         vars.set(LOCAL, 8);
         vars.set(GLOBAL, 8 * u64::from(process.nodes));
@@ -54,6 +53,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
             }
         }
     })],
+    ..LauncherSpec::PLATFORM
 };
 
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
@@ -87,8 +87,8 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
         let why = format!("there are {} nodes ({})", size.value, size.source);
         return Err(refuse(Reason::Malformed(why), WORKER, worker));
     }
-    let placement =
-        marker.node(by(WORKER, node), size)?.with_workers(LOCAL, Some(local.to_string()));
+    let placement = marker.node(by(WORKER, node), size)?;
+    let placement = placement.with_workers(LOCAL, Some(local.to_string()));
     placement.with_endpoint(SERVER, vars.server.as_deref())
 }
 
@@ -108,13 +108,11 @@ fn read_ring(environment: &Environment, marker: Marker) -> Result<Placement, Err
     let master = ring.get("master_ip").and_then(Json::text);
     let mut placement = marker.place(rank, size)?;
     if let Some(text) = master {
-        let host = text
-            .parse()
-            .map_err(|error| malformed(format!("master_ip is {}", Reason::NotAHost(error))))?;
+        let not_a_host = |error| malformed(format!("master_ip is {}", Reason::NotAHost(error)));
+        let host = text.parse().map_err(not_a_host)?;
         placement.master_addr = Some(Sourced::new(host, format!("{RING}: master_ip")));
-        let port = number("master_port")?.to_string();
-        let port =
-            port.parse().map_err(|_| malformed(format!("master_port is {}", Reason::NotAPort)))?;
+        let not_a_port = |_| malformed(format!("master_port is {}", Reason::NotAPort));
+        let port = number("master_port")?.to_string().parse().map_err(not_a_port)?;
         placement.master_port = Some(Sourced::new(port, format!("{RING}: master_port")));
     }
     Ok(placement)

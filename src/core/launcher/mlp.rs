@@ -23,9 +23,8 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     variables: &[MlpVars::VARIABLES],
     marker: |environment| first_set(environment, &[INDEX, WORKERS, HOST]),
     read,
-    starts: Starts::OnePerNode,
-    advice: Advice { start: "start the process in a worker of a custom task", ..Advice::PLAIN },
-    nested: Nested { outside: &[ROLE, PORT, GPUS, TASK], ..Nested::PLAIN },
+    start: "start the process in a worker of a custom task",
+    outside: &[ROLE, PORT, GPUS, TASK],
     samples: &[Sample::of(|process, vars| {
         vars.set_all([INDEX, WORKERS], [process.node, process.nodes]);
         vars.set(ROLE, "WORKER");
@@ -36,6 +35,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
         vars.set(GPUS, 8);
         vars.set(TASK, format!("t-20261122080000-{}", process.job));
     })],
+    ..LauncherSpec::PLATFORM
 };
 
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {

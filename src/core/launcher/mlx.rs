@@ -28,19 +28,17 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     marker: |environment| first_set(environment, &[RANK]),
     read,
     starts: Starts::Processes,
-    advice: Advice {
-        start: "start the process with mlx.launch",
-        programs: Some(Programs { names: "mlx.launch", verbs: "", options: "-n 2" }),
-        one_per_node: "`mlx.launch` with each host once",
-        ..Advice::PLAIN
-    },
+    start: "start the process with mlx.launch",
+    programs: Some(Programs { names: "mlx.launch", verbs: "", options: "-n 2" }),
+    one_per_node: "`mlx.launch` with each host once",
     // Users select the backend by these.
-    nested: Nested { outside: &[DEVICES, COORDINATOR, HOST, PORT], ..Nested::PLAIN },
+    outside: &[DEVICES, COORDINATOR, HOST, PORT],
     samples: &[Sample::of(|process, vars| {
         vars.set_all([RANK, SIZE], [process.rank, process.size]);
         vars.set(HOST, process.address(0));
         vars.set(PORT, 12_345);
     })],
+    ..LauncherSpec::PLATFORM
 };
 
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
@@ -64,10 +62,9 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
         let endpoints: Option<Vec<_>> = ranks.iter().map(first_endpoint).collect();
         let endpoints =
             endpoints.ok_or_else(|| malformed("the file is not a list of addresses".to_owned()))?;
-        let ranks = endpoints.iter().map(|(host, port)| (host.as_str(), *port));
         let first = endpoints.first().map(|(host, _)| host.as_str());
         let source = format!("{HOST_FILE}: the first rank");
-        placement = placement.with_roster(HOST_FILE, ranks)?.with_master(source, first)?;
+        placement = placement.with_roster(HOST_FILE, &endpoints)?.with_master(source, first)?;
     }
     with_master(placement, &vars)?.on_loopback()
 }

@@ -40,12 +40,10 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     },
     read,
     starts: Starts::Processes,
-    advice: Advice {
-        start: "start the process with msrun",
-        one_per_node: "`msrun --local_worker_num 1`",
-        ..Advice::PLAIN
-    },
-    nested: Nested { local: &[DEVICE], outside: &[DEVICE], ..Nested::PLAIN },
+    start: "start the process with msrun",
+    one_per_node: "`msrun --local_worker_num 1`",
+    local: &[DEVICE],
+    outside: &[DEVICE],
     samples: &[Sample::of(|process, vars| {
         vars.set_all([RANK, SIZE], [process.rank, process.size]);
         vars.set_all([WORKER, WORKERS], [process.rank, process.size]);
@@ -55,6 +53,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
         vars.set(SCHED_PORT, 8118 + process.job);
         vars.set(DEVICE, process.local_rank);
     })],
+    ..LauncherSpec::PLATFORM
 };
 
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
@@ -66,22 +65,20 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
         return Err(marker.cannot_place(why, ROLE, role));
     }
     // Scripts may name their workers instead.
-    let number =
-        |text: &str| digits(text).ok_or_else(|| launcher.refuse(Reason::NotANumber, WORKER, text));
-    let rank = match (vars.rank, vars.worker) {
-        (Some(rank), _) => by(RANK, rank),
-        (None, Some(text)) => by::<u32>(WORKER, number(&text)?),
-        (None, None) => return Err(marker.missing(environment, RANK)),
+    let number = |text: &String| {
+        digits(text).ok_or_else(|| launcher.refuse(Reason::NotANumber, WORKER, text))
     };
-    let size = match (vars.size, vars.workers) {
-        (Some(size), Some(workers)) if size != workers => {
-            let why = format!("it contradicts {WORKERS}=\"{workers}\"");
-            return Err(launcher.refuse(Reason::Malformed(why), SIZE, size));
-        }
-        (Some(size), _) => by(SIZE, size),
-        (None, Some(workers)) => by(WORKERS, workers),
-        (None, None) => return Err(marker.missing(environment, WORKERS)),
-    };
+    let worker = vars.worker.as_ref().filter(|_| vars.rank.is_none()).map(number).transpose()?;
+    let rank = by(RANK, vars.rank).or(by(WORKER, worker));
+    let rank = rank.ok_or_else(|| marker.missing(environment, RANK))?;
+    if let (Some(size), Some(workers)) = (vars.size, vars.workers)
+        && size != workers
+    {
+        let why = format!("it contradicts {WORKERS}=\"{workers}\"");
+        return Err(launcher.refuse(Reason::Malformed(why), SIZE, size));
+    }
+    let size = by(SIZE, vars.size).or(by(WORKERS, vars.workers));
+    let size = size.ok_or_else(|| marker.missing(environment, WORKERS))?;
     // Only msrun numbers the devices of a node from 0, and only it sets the rank.
     let device = vars.device.filter(|&device| vars.rank.is_some() && device < size.value);
     let placement = marker.place(rank, size)?.with_local(by(DEVICE, device), None)?;

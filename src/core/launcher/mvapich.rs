@@ -32,30 +32,23 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     variables: &[MvapichVars::VARIABLES, MvpVars::VARIABLES],
     marker: |environment| {
         // Version 3 and later provide the rank through PMI.
-        let mvp = || {
-            first_set(environment, &[MVP_LOCAL_RANK])
-                .filter(|_| environment.is_set(PMI_ID) || environment.is_set(PMI_RANK))
-        };
+        let has_rank = || first_set(environment, &[PMI_ID, PMI_RANK]).is_some();
+        let mvp = || first_set(environment, &[MVP_LOCAL_RANK]).filter(|_| has_rank());
         first_set(environment, &[RANK, SIZE]).or_else(mvp)
     },
     read,
     starts: Starts::Processes,
-    advice: Advice {
-        start: "start the process with mpirun_rsh or mpiexec",
-        programs: Some(Programs { names: "mpirun_rsh", verbs: "", options: "-np 2" }),
-        one_per_node: "`mpirun_rsh` with each host once, or `mpiexec -ppn 1`",
-        unbind: Some("MV2_ENABLE_AFFINITY=0"),
-        mpi: MpiFamily::Mpich,
-        ..Advice::PLAIN
-    },
-    nested: Nested {
-        local: &[LOCAL_RANK, LOCAL_SIZE, MVP_LOCAL_RANK],
-        starters: &["hydra_pmi_proxy", "mpispawn"],
-        ..Nested::PLAIN
-    },
+    start: "start the process with mpirun_rsh or mpiexec",
+    programs: Some(Programs { names: "mpirun_rsh", verbs: "", options: "-np 2" }),
+    one_per_node: "`mpirun_rsh` with each host once, or `mpiexec -ppn 1`",
+    unbind: Some("MV2_ENABLE_AFFINITY=0"),
+    mpi: MpiFamily::Mpich,
+    local: &[LOCAL_RANK, LOCAL_SIZE, MVP_LOCAL_RANK],
+    starters: &["hydra_pmi_proxy", "mpispawn"],
     samples: &[Sample::of(|process, vars| {
         vars.set_all([RANK, SIZE, LOCAL_RANK, LOCAL_SIZE], process.place());
     })],
+    ..LauncherSpec::PLATFORM
 };
 
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
@@ -66,11 +59,8 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
             .with_local(by(LOCAL_RANK, vars.local_rank), by(LOCAL_SIZE, vars.local_size));
     }
     let vars: MvpVars = marker.read(environment)?;
-    let rank = match (vars.pmi_rank, vars.pmi_id) {
-        (Some(rank), _) => by(PMI_RANK, rank),
-        (None, id) => by(PMI_ID, id.unwrap_or_default()),
-    };
-    marker
-        .place(rank, by(PMI_SIZE, vars.pmi_size))?
-        .with_local(Some(by(MVP_LOCAL_RANK, vars.local_rank)), None)
+    let id = by(PMI_ID, vars.pmi_id.unwrap_or_default());
+    let rank = by(PMI_RANK, vars.pmi_rank).unwrap_or(id);
+    let placement = marker.place(rank, by(PMI_SIZE, vars.pmi_size))?;
+    placement.with_local(Some(by(MVP_LOCAL_RANK, vars.local_rank)), None)
 }

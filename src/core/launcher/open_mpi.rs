@@ -41,26 +41,20 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     marker: |environment| first_set(environment, &[RANK, SIZE]),
     read,
     starts: Starts::Processes,
-    advice: Advice {
-        start: "start the process with mpirun",
-        programs: Some(Programs {
-            names: "mpirun mpiexec orterun prterun prun mpirun.openmpi mpiexec.openmpi",
-            verbs: "",
-            options: "-n 2",
-        }),
-        one_per_node: "`mpirun --map-by ppr:1:node`; on Azure `process_count_per_instance: 1`",
-        // mpirun passes the caller's variables to other hosts only with -x.
-        give_master: "`mpirun -x MASTER_ADDR=HOST`",
-        unbind: Some("mpirun --bind-to none"),
-        mpi: MpiFamily::OpenMpi,
-        ..Advice::PLAIN
-    },
-    nested: Nested {
-        local: &[LOCAL_RANK, LOCAL_SIZE],
-        identity: Some((HNP_URI, &[NUM_NODES, LOCAL_DAEMON_URI])),
-        starters: &["orterun", "orted", "prterun", "prted", "prte"],
-        ..Nested::PLAIN
-    },
+    start: "start the process with mpirun",
+    programs: Some(Programs {
+        names: "mpirun mpiexec orterun prterun prun mpirun.openmpi mpiexec.openmpi",
+        verbs: "",
+        options: "-n 2",
+    }),
+    one_per_node: "`mpirun --map-by ppr:1:node`; on Azure `process_count_per_instance: 1`",
+    // mpirun passes the caller's variables to other hosts only with -x.
+    give_master: "`mpirun -x MASTER_ADDR=HOST`",
+    unbind: Some("mpirun --bind-to none"),
+    mpi: MpiFamily::OpenMpi,
+    local: &[LOCAL_RANK, LOCAL_SIZE],
+    identity: Some((HNP_URI, &[NUM_NODES, LOCAL_DAEMON_URI])),
+    starters: &["orterun", "orted", "prterun", "prted", "prte"],
     samples: &[
         Sample {
             title: Some("Open MPI 4"),
@@ -86,6 +80,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
             },
         },
     ],
+    ..LauncherSpec::PLATFORM
 };
 
 fn set(process: &Process<'_>, vars: &mut Setter) {
@@ -111,21 +106,19 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     let mut placement = placement
         .with_nodes(None, by(NUM_NODES, nodes))
         .with_job(NAMESPACE, vars.namespace.clone());
-    if let Some(uri) = &vars.hnp_uri {
-        match mpirun_host(uri) {
-            Some(host) => match rank_0(&vars, environment) {
-                Rank0::WithMpirun(proof) => {
-                    let source = format!("{HNP_URI}: the host of mpirun, {proof}");
-                    placement.master_addr = host.map(|host| Sourced::new(host, source));
-                }
-                Rank0::First(first) => placement.master_addr = Some(first),
-                Rank0::Unknown(why) => placement.master_unknown = Some(why),
-            },
-            None => placement.findings.push(uri_unreadable(uri)),
+    let Some(uri) = &vars.hnp_uri else { return Ok(placement) };
+    let Some(host) = mpirun_host(uri) else {
+        placement.findings.push(uri_unreadable(uri));
+        return Ok(placement);
+    };
+    let is_elsewhere = vars.rank == 0 && vars.size != vars.local_size;
+    placement.not_master = host.clone().zip(not_here(&vars)).filter(|_| is_elsewhere);
+    match rank_0(&vars, environment) {
+        Rank0::WithMpirun(proof) => {
+            placement.master_addr = by(format!("{HNP_URI}: the host of mpirun, {proof}"), host);
         }
-        let is_elsewhere = vars.rank == 0 && vars.size != vars.local_size;
-        placement.not_master =
-            mpirun_host(uri).flatten().zip(not_here(&vars)).filter(|_| is_elsewhere);
+        Rank0::First(first) => placement.master_addr = Some(first),
+        Rank0::Unknown(why) => placement.master_unknown = Some(why),
     }
     Ok(placement)
 }
@@ -133,10 +126,8 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
 /// Returns whether a daemon other than mpirun itself, which is daemon 0, started this process:
 /// `1234.2;tcp4://...`.
 pub(crate) fn is_of_remote_daemon(environment: &Environment) -> bool {
-    let servers = environment.names().filter(|name| name.starts_with("PMIX_SERVER_URI"));
-    let daemons =
-        servers.filter_map(|name| environment.text(name)?.split_once(';')?.0.rsplit_once('.'));
-    daemons.map(|(_, number)| number).any(|number| number != "0")
+    let mut servers = environment.texts().filter(|(name, _)| name.starts_with("PMIX_SERVER_URI"));
+    servers.any(|(_, uri)| number_of_daemon(uri).is_some_and(|number| number != "0"))
 }
 
 /// Returns whether `nodes` nodes can hold `size` ranks, with `local_size` here and at least one on
@@ -167,8 +158,8 @@ fn rank_0(vars: &OpenMpiVars, environment: &Environment) -> Rank0 {
     if vars.size == vars.local_size {
         return usual;
     }
-    let place = vars.num_nodes.zip(number_of_daemon(own));
-    let place = place.filter(|&(nodes, _)| is_possible(nodes, vars.local_size, vars.size));
+    let nodes = vars.num_nodes.filter(|&nodes| is_possible(nodes, vars.local_size, vars.size));
+    let place = nodes.zip(number_of_daemon(own).and_then(|number| number.parse().ok()));
     let place = place.filter(|_| !are_placed_by_hand(environment));
     let daemons = vars.node_regex.as_deref().and_then(Daemons::read);
     // More hosts have a daemon than ranks.
@@ -183,11 +174,10 @@ fn rank_0(vars: &OpenMpiVars, environment: &Environment) -> Rank0 {
     match (mpirun_is_alone(seen, environment), daemons.first_remote) {
         (Some(false), _) => usual,
         (Some(true), Some(first)) if rank > 0 || daemon == 1 => match first.parse() {
-            Ok(host) => {
-                let source =
-                    format!("{NODE_REGEX}: the first host after mpirun's, which has no rank");
-                Rank0::First(Sourced::new(host, source))
-            }
+            Ok(host) => Rank0::First(Sourced::new(
+                host,
+                format!("{NODE_REGEX}: the first host after mpirun's, which has no rank"),
+            )),
             Err(error) => Rank0::Unknown(format!("{NODE_REGEX} has {first:?}: {error}")),
         },
         _ if rank == 0 => Rank0::Unknown(elsewhere(own)),
@@ -219,8 +209,8 @@ fn not_here(vars: &OpenMpiVars) -> Option<Finding> {
 }
 
 /// Returns the number of a daemon, given its URI: `1234.2;tcp://...`.
-fn number_of_daemon(uri: &str) -> Option<u32> {
-    uri.split_once(';')?.0.rsplit_once('.')?.1.parse().ok()
+fn number_of_daemon(uri: &str) -> Option<&str> {
+    Some(uri.split_once(';')?.0.rsplit_once('.')?.1)
 }
 
 /// How well other hosts can reach an address, the best first.
@@ -238,7 +228,7 @@ enum Reach {
 /// reach best, if any.
 fn mpirun_host(uri: &str) -> Option<Option<Host>> {
     let (_job, contacts) = uri.split_once(';')?;
-    let mut best: Option<(Reach, IpAddr)> = None;
+    let mut reached = Vec::new();
     for contact in contacts.split(';') {
         let (scheme, rest) = contact.split_once("://")?;
         let (addresses, ports) = rest.rsplit_once(':')?;
@@ -250,13 +240,11 @@ fn mpirun_host(uri: &str) -> Option<Option<Host>> {
         };
         for address in addresses.split(',') {
             let address: IpAddr = address.parse().ok()?;
-            if let Some(reach) = reach(address)
-                && best.is_none_or(|(found, _)| reach < found)
-            {
-                best = Some((reach, address));
-            }
+            reached.extend(reach(address).map(|reach| (reach, address)));
         }
     }
+    // Of equal ones, the first.
+    let best = reached.into_iter().min_by_key(|(reach, _)| *reach);
     Some(best.map(|(_, address)| Host::from(address)))
 }
 

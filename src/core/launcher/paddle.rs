@@ -36,12 +36,10 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     },
     read,
     starts: Starts::Processes,
-    advice: Advice {
-        start: "start the process with `python -m paddle.distributed.launch`",
-        one_per_node: "`python -m paddle.distributed.launch --nproc_per_node 1`",
-        ..Advice::PLAIN
-    },
-    nested: Nested { local: &[LOCAL_RANK, LOCAL_SIZE], outside: &[ROLE], ..Nested::PLAIN },
+    start: "start the process with `python -m paddle.distributed.launch`",
+    one_per_node: "`python -m paddle.distributed.launch --nproc_per_node 1`",
+    local: &[LOCAL_RANK, LOCAL_SIZE],
+    outside: &[ROLE],
     samples: &[Sample::of(|process, vars| {
         let endpoint = |node: u32, local_rank: u32| {
             format!("{}:{}", process.address(node), 40_434 + local_rank)
@@ -54,6 +52,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
         vars.set(ENDPOINT, endpoint(process.node, process.local_rank));
         vars.set(ENDPOINTS, endpoints.join(","));
     })],
+    ..LauncherSpec::PLATFORM
 };
 
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
@@ -62,12 +61,12 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     }
     let vars: PaddleVars = marker.read(environment)?;
     let mut placement = marker.place(by(RANK, vars.rank), by(SIZE, vars.size))?;
-    let texts: Vec<_> = vars.endpoints.iter().flat_map(|list| list.split(',')).collect();
-    let parsed: Option<Vec<_>> = texts.iter().map(|text| text.rsplit_once(':')).collect();
+    let endpoints = vars.endpoints.iter().flat_map(|list| list.split(','));
+    let parse = |(host, port): (_, &str)| (host, port.parse().unwrap_or_default());
+    let parsed: Option<Vec<_>> = endpoints.map(|text| text.rsplit_once(':').map(parse)).collect();
     // The ranks can meet without the list.
     if let Some(ranks) = parsed.filter(|ranks| ranks.len() == vars.size as usize) {
-        let ranks = ranks.iter().map(|(host, port)| (*host, port.parse().unwrap_or_default()));
-        placement = placement.with_roster(ENDPOINTS, ranks)?;
+        placement = placement.with_roster(ENDPOINTS, &ranks)?;
     }
     placement = placement.with_endpoint(MASTER, vars.master.as_deref())?;
     if vars.nodes.is_some() && vars.nodes != placement.node_count.as_ref().map(|count| count.value)

@@ -23,15 +23,12 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     marker: |environment| first_set(environment, &[RANK]),
     read,
     starts: Starts::Processes,
-    advice: Advice {
-        start: "start the process with mpiexec or aprun",
-        programs: Some(Programs { names: "mpiexec aprun", verbs: "", options: "-n 2" }),
-        one_per_node: "`mpiexec --ppn 1`",
-        unbind: Some("mpiexec --cpu-bind none"),
-        mpi: MpiFamily::CrayMpich,
-        ..Advice::PLAIN
-    },
-    nested: Nested { local: &[LOCAL_RANK, LOCAL_SIZE], ..Nested::PLAIN },
+    start: "start the process with mpiexec or aprun",
+    programs: Some(Programs { names: "mpiexec aprun", verbs: "", options: "-n 2" }),
+    one_per_node: "`mpiexec --ppn 1`",
+    unbind: Some("mpiexec --cpu-bind none"),
+    mpi: MpiFamily::CrayMpich,
+    local: &[LOCAL_RANK, LOCAL_SIZE],
     samples: &[Sample::of(|process, vars| {
         let Process { rank, size, local_rank, local_size, node, .. } = *process;
         let numbers = [rank, local_rank, local_size, node];
@@ -39,6 +36,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
         vars.set(APPLICATION, format!("6fe1d3a{}-1c1f-4a3c-9d5e-0f8e2f6f4a11", process.job + 2));
         vars.set_all(["PMI_RANK", SIZE], [rank, size]);
     })],
+    ..LauncherSpec::PLATFORM
 };
 
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {

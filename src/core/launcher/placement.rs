@@ -131,10 +131,9 @@ impl Placement {
         rank: Sourced<u32>,
         size: Sourced<u32>,
     ) -> Result<Placement, Error> {
-        let alone = [0, 1].map(|number| Some(Sourced::new(number, rank.source.clone())));
+        let own = |number| Some(Sourced::new(number, rank.source.clone()));
         let placement = Placement::new(launcher, rank.clone(), size.clone())?;
-        let [local_rank, local_size] = alone;
-        Ok(placement.with_local(local_rank, local_size)?.with_nodes(Some(rank), Some(size)))
+        Ok(placement.with_local(own(0), own(1))?.with_nodes(Some(rank), Some(size)))
     }
 
     /// Adds the local rank and the local size, if they are known.
@@ -223,15 +222,16 @@ impl Placement {
         let source = source.into();
         let mut hosts = Vec::new();
         for text in texts {
-            let (text, mut why) = (text.as_ref().trim(), None);
+            let text = text.as_ref().trim();
             match text.parse() {
-                Ok(host) if hosts.len() < MOST_HOSTS => hosts.push(host),
-                Ok(_) => why = Some(format!("{source} has more than {MOST_HOSTS} hosts")),
+                Ok(host) => hosts.push(host),
                 // The ranks can meet without this list, so an invalid host is not an error.
-                Err(error) => why = Some(format!("{source} has {}: {error}", quote(text))),
+                Err(error) => {
+                    return self.without_hosts(format!("{source} has {}: {error}", quote(text)));
+                }
             }
-            if let Some(why) = why {
-                return self.without_hosts(why);
+            if hosts.len() > MOST_HOSTS {
+                return self.without_hosts(format!("{source} has more than {MOST_HOSTS} hosts"));
             }
         }
         self.hosts = Sourced::new(Some(hosts.into()), source);
@@ -302,24 +302,21 @@ impl Placement {
             Some(_) => LaunchStyle::PerProcess,
         }
     }
-}
 
-impl Placement {
     /// Adds the place on the node, and the nodes, as a list of all ranks in rank order shows them.
     /// Each has its host, and what numbers the ranks of a host: a port, or the number of a device.
-    pub(super) fn with_roster<'a>(
+    pub(super) fn with_roster<T: AsRef<str> + Ord>(
         self,
         source: &str,
-        ranks: impl IntoIterator<Item = (&'a str, u32)>,
+        ranks: &[(T, u32)],
     ) -> Result<Placement, Error> {
         let rank = self.rank.value as usize;
-        let ranks: Vec<_> = ranks.into_iter().collect();
-        let Some(&(own_host, own_order)) = ranks.get(rank) else { return Ok(self) };
+        let Some((own_host, own_order)) = ranks.get(rank) else { return Ok(self) };
         let mut seen = BTreeSet::new();
-        let mut nodes: Vec<_> = ranks.iter().map(|(host, _)| *host).collect();
+        let mut nodes: Vec<_> = ranks.iter().map(|(host, _)| host).collect();
         nodes.retain(|host| seen.insert(*host));
-        let here = ranks.iter().enumerate().filter(|(_, (host, _))| *host == own_host);
-        let before = here.clone().filter(|(at, (_, order))| (*order, *at) < (own_order, rank));
+        let here = ranks.iter().enumerate().filter(|(_, (host, _))| host == own_host);
+        let before = here.clone().filter(|(at, (_, order))| (order, *at) < (own_order, rank));
         let known = |number: usize| by(source.to_owned(), u32::try_from(number).ok());
         let placement = self.with_local(known(before.count()), known(here.count()))?;
         let node = nodes.iter().position(|host| *host == own_host).and_then(known);

@@ -32,9 +32,9 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     variables: &[RunPodVars::VARIABLES],
     marker,
     read,
-    starts: Starts::OnePerNode,
-    advice: Advice { start: "start the process in a pod of an Instant Cluster", ..Advice::PLAIN },
-    nested: Nested { may_inherit: &[], outside: &[POD], ..Nested::PLAIN },
+    start: "start the process in a pod of an Instant Cluster",
+    may_inherit: &[],
+    outside: &[POD],
     samples: &[Sample::of(|process, vars| {
         vars.set_all([NODE_RANK, NODES], [process.node, process.nodes]);
         vars.set(TRAINERS, 8);
@@ -43,6 +43,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
         vars.set("MASTER_ADDR", process.address(0));
         vars.set("MASTER_PORT", 29400);
     })],
+    ..LauncherSpec::PLATFORM
 };
 
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {

@@ -22,15 +22,15 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     variables: &[SageMakerVars::VARIABLES],
     marker: |environment| first_set(environment, &[CURRENT, HOSTS]),
     read,
-    starts: Starts::OnePerNode,
-    advice: Advice { start: "start the process as SageMaker's entry point", ..Advice::PLAIN },
-    nested: Nested { outside: &[GPUS], ..Nested::PLAIN },
+    start: "start the process as SageMaker's entry point",
+    outside: &[GPUS],
     samples: &[Sample::of(|process, vars| {
         let hosts: Vec<_> = (1..=process.nodes).map(|host| format!("\"algo-{host}\"")).collect();
         vars.set(HOSTS, format!("[{}]", hosts.join(",")));
         vars.set(CURRENT, format!("algo-{}", process.node + 1));
         vars.set(GPUS, 8);
     })],
+    ..LauncherSpec::PLATFORM
 };
 
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
@@ -40,16 +40,12 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     let list = Json::parse(&vars.hosts).ok();
     let hosts = list.as_ref().and_then(Json::texts).filter(|hosts| !hosts.is_empty());
     let hosts = hosts.ok_or_else(|| malformed("not a list like [\"algo-1\",\"algo-2\"]"))?;
-    let (Some(index), Ok(size)) =
-        (hosts.iter().position(|host| *host == vars.current), u32::try_from(hosts.len()))
-    else {
+    let Some(index) = hosts.iter().position(|host| *host == vars.current) else {
         return Err(malformed(&format!("{CURRENT}={} is not in the list", quote(&vars.current))));
     };
-    let index = u32::try_from(index).unwrap_or(u32::MAX);
+    let [index, size] = [index, hosts.len()].map(|n| u32::try_from(n).unwrap_or(u32::MAX));
     let mut placement = marker.node(by(CURRENT, index), by(HOSTS, size))?;
-    if let Some(first) = hosts.first() {
-        placement.master_addr =
-            Some(Sourced::new(marker.launcher.host(HOSTS, first)?, format!("{HOSTS}: the first")));
-    }
+    let first = hosts.first().map(|first| marker.launcher.host(HOSTS, first)).transpose()?;
+    placement.master_addr = by(format!("{HOSTS}: the first"), first);
     Ok(placement.with_workers(GPUS, vars.gpus).with_hosts(HOSTS, hosts))
 }

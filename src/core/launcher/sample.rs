@@ -3,6 +3,7 @@
 use std::fmt::Display;
 
 /// The variables that one version of a launcher sets, as recorded or documented.
+#[derive(Debug)]
 pub(crate) struct Sample {
     /// The launcher with its version. `None` if this is its only sample: its own title is enough.
     pub title: Option<&'static str>,
@@ -59,6 +60,11 @@ impl Process<'_> {
     pub(crate) fn address(&self, node: u32) -> String {
         let number = node + 1 + self.job * 0x900;
         format!("10.{}.{}.{}", (number >> 16) & 255, (number >> 8) & 255, number & 255)
+    }
+
+    /// Returns the addresses of all nodes, a line each.
+    pub(crate) fn addresses(&self) -> String {
+        (0..self.nodes).map(|node| self.address(node)).collect::<Vec<_>>().join("\n")
     }
 }
 

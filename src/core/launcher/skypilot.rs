@@ -32,19 +32,16 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     variables: &[SkyPilotVars::VARIABLES, SetupVars::VARIABLES],
     marker: |environment| first_set(environment, &[NODE_RANK, NODES, IPS, SETUP_RANK, SETUP_IPS]),
     read,
-    starts: Starts::OnePerNode,
-    advice: Advice { start: "start the process in a task's run commands", ..Advice::PLAIN },
-    nested: Nested { outside: &[GPUS, TASK], ..Nested::PLAIN },
-    samples: &[Sample::of(set)],
+    start: "start the process in a task's run commands",
+    outside: &[GPUS, TASK],
+    samples: &[Sample::of(|process, vars| {
+        vars.set_all([NODE_RANK, NODES], [process.node, process.nodes]);
+        vars.set(IPS, process.addresses());
+        vars.set(GPUS, 0);
+        vars.set(TASK, format!("sky-2026-11-22-08-00-00-000000_train_{}", process.job + 1));
+    })],
+    ..LauncherSpec::PLATFORM
 };
-
-fn set(process: &Process<'_>, vars: &mut Setter) {
-    let ips: Vec<_> = (0..process.nodes).map(|node| process.address(node)).collect();
-    vars.set_all([NODE_RANK, NODES], [process.node, process.nodes]);
-    vars.set(IPS, ips.join("\n"));
-    vars.set(GPUS, 0);
-    vars.set(TASK, format!("sky-2026-11-22-08-00-00-000000_train_{}", process.job + 1));
-}
 
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     if [SETUP_RANK, SETUP_IPS].contains(&marker.variable) {

@@ -6,7 +6,6 @@
 
 mod components;
 
-use std::iter;
 use std::sync::OnceLock;
 
 use self::components::with_components;
@@ -16,7 +15,7 @@ use crate::finding::{Finding, Severity};
 use crate::hostlist::{Hostlist, HostlistError};
 use crate::launcher::Launcher;
 use crate::launcher::prelude::*;
-use crate::launcher::starter::started_with;
+use crate::launcher::starter::Starter;
 use crate::value::host::HostError;
 use crate::value::job::Job;
 
@@ -48,36 +47,28 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     marker: |environment| first_set(environment, &[RANK]).filter(|_| is_step(environment)),
     read,
     starts: Starts::Processes,
-    advice: Advice {
-        start: "start the process with srun",
-        programs: Some(Programs { names: "srun", verbs: "", options: "-n 2" }),
-        one_per_node: "`srun --ntasks-per-node=1`",
-        unbind: Some(
-            "srun and more --cpus-per-task (or --cpu-bind=none, on a node that is yours alone)",
-        ),
-        mpi: MpiFamily::PmiOrPmix,
-        ..Advice::PLAIN
-    },
-    nested: Nested {
-        local: &[LOCAL_RANK, RANKS_HERE],
-        also_sets: &["PMIX_NAMESPACE", "PMI_ID"],
-        outside: &[SIZE, NODES, DISTRIBUTION, COMPONENTS, RESTARTS],
-        starters: &[STARTER],
-        ..Nested::PLAIN
-    },
+    start: "start the process with srun",
+    programs: Some(Programs { names: "srun", verbs: "", options: "-n 2" }),
+    one_per_node: "`srun --ntasks-per-node=1`",
+    unbind: Some(
+        "srun and more --cpus-per-task (or --cpu-bind=none, on a node that is yours alone)",
+    ),
+    mpi: MpiFamily::PmiOrPmix,
+    local: &[LOCAL_RANK, RANKS_HERE],
+    also_sets: &["PMIX_NAMESPACE", "PMI_ID"],
+    outside: &[SIZE, NODES, DISTRIBUTION, COMPONENTS, RESTARTS],
+    starters: &[STARTER],
     samples: &[Sample::of(set)],
+    ..LauncherSpec::PLATFORM
 };
 
 fn set(process: &Process<'_>, vars: &mut Setter) {
-    let hosts = match process.nodes {
-        1 => process.name(0),
-        nodes => format!("node[0-{}]", nodes - 1),
-    };
-    let here = (0..).zip(process.places).filter(|(_, place)| place.node == process.node);
-    let here: Vec<String> = here.map(|(rank, _): (u32, _)| rank.to_string()).collect();
+    let Process { rank, size, local_rank, node, nodes, .. } = *process;
+    let hosts = if nodes == 1 { process.name(0) } else { format!("node[0-{}]", nodes - 1) };
+    let here = (0..size).zip(process.places).filter(|(_, place)| place.node == node);
+    let here: Vec<_> = here.map(|(rank, _)| rank.to_string()).collect();
     vars.set(JOB_ID, 4711);
     vars.set(STEP_ID, 7 * process.job);
-    let Process { rank, size, local_rank, node, nodes, .. } = *process;
     vars.set_all([RANK, SIZE, STEP_SIZE, LOCAL_RANK], [rank, size, size, local_rank]);
     vars.set(RANKS_HERE, here.join(","));
     vars.set(RANKS_PER_NODE, tasks_per_node(process.counts));
@@ -121,10 +112,10 @@ fn is_of_outer_step(environment: &Environment) -> bool {
     /// What a script or a shell above this process was started with.
     static OUTSIDE: OnceLock<Option<Environment>> = OnceLock::new();
     let outside = || {
-        let (starter, then) = started_with(&[STARTER, "salloc"], environment)?;
-        let words = starter.words();
-        let is_task = starter.runs(&[STARTER]).is_some() && starts_tasks(&words);
-        (!is_task && !words.is_empty()).then_some(then)
+        let starter = Starter::nearest(&[STARTER, "salloc"], environment)?;
+        let words = starter.process.words();
+        let is_task = starter.program == STARTER && starts_tasks(&words);
+        (!is_task && !words.is_empty()).then(|| starter.child.environment())
     };
     // Something in between, such as `mpienv simulate`, may have set them.
     let is_same = |then: &Environment| {
@@ -167,22 +158,22 @@ pub(crate) fn outside_of_steps(environment: &Environment) -> Option<Finding> {
     let evidence = first_set(environment, &[RANK, JOB_ID]).filter(|_| !is_step(environment))?;
     let sizes = [SIZE, NODES, PER_NODE, COMPONENTS];
     // Slurm tells every script the number of nodes, so some of this process's variables are lost.
-    if evidence == RANK && !sizes.iter().any(|name| environment.is_set(name)) {
+    if evidence == RANK && first_set(environment, &sizes).is_none() {
         return None;
     }
     let is_of_one = |name: &str| matches!(environment.get_str(name), Ok(None | Some("1")));
     // If the job has one task, a script without srun is just as good.
     let is_small = sizes.into_iter().all(is_of_one);
-    let severity = if is_small { Severity::Note } else { Severity::Warning };
+    let shown = display_variable(environment, evidence);
     // The number of tasks is that of the first component.
-    let size = first_set(environment, &[COMPONENTS, SIZE]);
-    let verb = if size.is_some() { "are" } else { "is" };
-    let shown = iter::once(evidence).chain(size).map(|name| display_variable(environment, name));
-    let shown: Vec<_> = shown.collect();
+    let shown = match first_set(environment, &[COMPONENTS, SIZE]) {
+        Some(size) => format!("{shown} and {} are", display_variable(environment, size)),
+        None => format!("{shown} is"),
+    };
     Some(Finding::new(
-        severity,
+        if is_small { Severity::Note } else { Severity::Warning },
         "slurm-not-a-task",
-        format!("{} {verb} set, but srun did not start this process", shown.join(" and ")),
+        format!("{shown} set, but srun did not start this process"),
         "a batch script or a shell of salloc runs once, however many tasks it requests: mpienv treats this process as the only one",
         "start the program with `srun`, which starts every task",
     ))
@@ -196,11 +187,8 @@ pub(crate) fn is_on_one_node(environment: &Environment) -> bool {
 
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     let vars: SlurmVars = marker.read(environment)?;
-    let size = match (vars.step_size, vars.size) {
-        (Some(size), _) => by(STEP_SIZE, size),
-        (None, Some(size)) => by(SIZE, size),
-        (None, None) => return Err(marker.missing(environment, STEP_SIZE)),
-    };
+    let size = by(STEP_SIZE, vars.step_size).or(by(SIZE, vars.size));
+    let size = size.ok_or_else(|| marker.missing(environment, STEP_SIZE))?;
     let malformed = |variable: &str, form: &str, text: &str| {
         marker.launcher.refuse(Reason::Malformed(format!("not of the form {form}")), variable, text)
     };
@@ -212,8 +200,7 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     let groups =
         |text: &String| groups(text).ok_or_else(|| malformed(RANKS_PER_NODE, "2(x3),1", text));
     let ranks_per_node = ranks_per_node.map(groups).transpose()?;
-    let per_node =
-        ranks_per_node.as_ref().zip(vars.node_id).and_then(|(all, node)| ranks_of_node(all, node));
+    let per_node = vars.node_id.and_then(|node| ranks_of_node(ranks_per_node.as_ref()?, node));
     let local_size = by(RANKS_HERE, here).or(by(RANKS_PER_NODE, per_node));
     let nodes = by(STEP_NODES, vars.step_nodes).or(by(NODES, vars.nodes));
     let may_be_several = nodes.as_ref().is_none_or(|nodes| nodes.value > 1);
@@ -244,16 +231,12 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     } else {
         let ranks = placement.size.value;
         placement.master_unknown = Some(format!(
-            "the {ranks} ranks may be on several nodes, and no variable names rank 0's host: \
-             {NODELIST} is not set"
+            "the {ranks} ranks may be on several nodes, and no variable names rank 0's host: {NODELIST} is not set"
         ));
     }
-    if let Some(id) = vars.job_id {
-        let (step, restarts) =
-            (vars.step_id.unwrap_or_default(), vars.restarts.unwrap_or_default());
-        let source = format!("hash of {JOB_ID}, {STEP_ID}, {RESTARTS}");
-        placement.job = Some(Sourced::new(Job { id, step, restarts }, source));
-    }
+    let (step, restarts) = (vars.step_id.unwrap_or_default(), vars.restarts.unwrap_or_default());
+    let job = vars.job_id.map(|id| Job { id, step, restarts });
+    placement.job = by(format!("hash of {JOB_ID}, {STEP_ID}, {RESTARTS}"), job);
     Ok(placement)
 }
 
@@ -264,48 +247,43 @@ fn check_step(
     vars: &SlurmVars,
     local_size: Option<u32>,
 ) -> Result<(), Error> {
-    let refuse = |variable: &str, value: u32, others: &[(&str, String)]| {
-        let shown = |(name, value): &(&str, String)| format!("{name}={}", quote(value));
-        let others: Vec<_> = others.iter().map(shown).collect();
-        let reason = Reason::Malformed(format!("it contradicts {}", others.join(" and ")));
+    let refuse = |variable: &str, value: u32, others: String| {
+        let reason = Reason::Malformed(format!("it contradicts {others}"));
         Err(placement.launcher().refuse(reason, variable, value))
     };
     if let (Some(nodes), Some(list)) = (vars.step_nodes, &vars.nodelist)
         && Hostlist::parse(list).is_ok_and(|hosts| hosts.len() != u64::from(nodes))
     {
-        return refuse(STEP_NODES, nodes, &[(NODELIST, list.clone())]);
+        return refuse(STEP_NODES, nodes, format!("{NODELIST}={}", quote(list)));
     }
     let Some(local) = vars.local_rank else { return Ok(()) };
-    let rank = (RANK, vars.rank.to_string());
-    let after = placement.size.value - vars.rank;
+    let rank = format!("{RANK}=\"{}\"", vars.rank);
+    let Sourced { value: size, source } = &placement.size;
     if local > vars.rank {
-        return refuse(LOCAL_RANK, local, &[rank]);
+        return refuse(LOCAL_RANK, local, rank);
     }
-    if local_size.is_some_and(|here| here - local > after) {
-        let of_node = if vars.ranks_here.is_some() { RANKS_HERE } else { RANKS_PER_NODE };
-        let text = vars.ranks_here.clone().or_else(|| vars.ranks_per_node.clone());
-        let size = (&*placement.size.source, placement.size.value.to_string());
-        let others = [rank, (of_node, text.unwrap_or_default()), size];
-        return refuse(LOCAL_RANK, local, &others);
+    if local_size.is_some_and(|here| here - local > size - vars.rank) {
+        let here = by(RANKS_HERE, vars.ranks_here.as_deref());
+        let here = here.or(by(RANKS_PER_NODE, vars.ranks_per_node.as_deref()));
+        let here = here.map(|text| format!("{}={}", text.source, quote(text.value)));
+        let others = format!("{rank} and {} and {source}=\"{size}\"", here.unwrap_or_default());
+        return refuse(LOCAL_RANK, local, others);
     }
     Ok(())
 }
 
 /// Returns how many ranks a text such as `0,1,4` lists.
 fn ranks_here(text: &str) -> Option<u32> {
-    text.split(',')
-        .try_fold(0u32, |count, rank| rank.parse::<u32>().ok().and_then(|_| count.checked_add(1)))
+    let ranks: Option<Vec<u32>> = text.split(',').map(|rank| rank.parse().ok()).collect();
+    u32::try_from(ranks?.len()).ok()
 }
 
 /// Returns the groups of `2(x3),1`: a number of ranks, and how many nodes have it. `None` if the text
 /// has another form.
 fn groups(text: &str) -> Option<Vec<(u32, u32)>> {
     let group = |group: &str| {
-        let (count, times) = match group.split_once("(x") {
-            Some((count, times)) => (count, times.strip_suffix(')')?),
-            None => (group, "1"),
-        };
-        Some((count.parse().ok()?, times.parse().ok()?))
+        let (count, times) = group.split_once("(x").unwrap_or((group, "1)"));
+        Some((count.parse().ok()?, times.strip_suffix(')')?.parse().ok()?))
     };
     text.split(',').map(group).collect()
 }
@@ -332,12 +310,11 @@ fn with_hosts(marker: Marker, mut placement: Placement, list: &str) -> Result<Pl
 
 fn local_sizes_differ(vars: &SlurmVars, here: u32, per_node: u32) -> Finding {
     let text = |value: &Option<String>| quote(value.as_deref().unwrap_or_default());
+    let (ranks, all) = (text(&vars.ranks_here), text(&vars.ranks_per_node));
     Finding::warning(
         "slurm-local-sizes-differ",
         format!(
-            "{RANKS_HERE}={} lists {here} ranks, and {RANKS_PER_NODE}={} has {per_node} for this node",
-            text(&vars.ranks_here),
-            text(&vars.ranks_per_node)
+            "{RANKS_HERE}={ranks} lists {here} ranks, and {RANKS_PER_NODE}={all} has {per_node} for this node"
         ),
         format!("one of them is left from another step; mpienv uses {RANKS_HERE}"),
         "start the program with `srun`, and do not set SLURM_ variables yourself",

@@ -4,9 +4,9 @@ use std::borrow::Cow;
 
 use crate::environment::{Environment, ReadError, Variable, Variables};
 use crate::error::{Error, Reason, quote};
-use crate::launcher::Launcher;
 use crate::launcher::placement::Placement;
 use crate::launcher::sample::Sample;
+use crate::launcher::{Launcher, alone};
 use crate::value::host::{Host, HostError};
 use crate::value::sourced::Sourced;
 
@@ -15,26 +15,15 @@ pub(crate) const MASTER: &[&str] = &["MASTER_ADDR", "MASTER_PORT"];
 
 /// One launcher. Everything that the rest of the crate says about the launcher is derived from this
 /// description.
-pub(crate) struct LauncherSpec {
+#[derive(Debug)]
+pub struct LauncherSpec {
     /// The variables that are read, one table for each struct.
-    pub variables: &'static [&'static [Variable]],
+    pub(crate) variables: &'static [&'static [Variable]],
     /// Returns the variable that identifies this launcher. Half of a pair is enough: reading then
     /// reports the error.
-    pub marker: MarkerOf,
-    pub read: fn(&Environment, Marker) -> Result<Placement, Error>,
-    pub starts: Starts,
-    pub advice: Advice,
-    pub nested: Nested,
-    /// A sample job of each version that sets different variables.
-    pub samples: &'static [Sample],
-}
-
-/// Returns the variable that identifies a launcher, if it is set.
-pub(crate) type MarkerOf = fn(&Environment) -> Option<&'static str>;
-
-/// What a launcher's command starts, for which MPI, and what remedies say about it.
-#[derive(Debug)]
-pub struct Advice {
+    pub(crate) marker: MarkerOf,
+    pub(crate) read: fn(&Environment, Marker) -> Result<Placement, Error>,
+    pub(crate) starts: Starts,
     /// How to start a process.
     pub start: &'static str,
     /// The programs that start a job's processes on all nodes; `None` if no command does.
@@ -49,21 +38,32 @@ pub struct Advice {
     /// devices.
     pub devices: Option<&'static str>,
     /// The MPI whose programs it starts.
-    pub mpi: MpiFamily,
+    pub(crate) mpi: MpiFamily,
+    /// Variables that hold a process's place on its node, which the workers that it starts must not
+    /// inherit.
+    pub(crate) local: &'static [&'static str],
+    /// Variables of other launchers that this one may set too, and that are not read here.
+    pub(crate) also_sets: &'static [&'static str],
+    /// A variable that differs between jobs, and its companions. No other version of the launcher
+    /// sets any of these.
+    pub(crate) identity: Option<(&'static str, &'static [&'static str])>,
+    /// Variables that a process may have inherited from an outer job, because this launcher does
+    /// not always set them.
+    pub(crate) may_inherit: &'static [&'static str],
+    /// Whether each process gets a new value of a variable that no other launcher sets.
+    pub(crate) is_always_seen: bool,
+    /// Variables that are set even if this launcher has started nothing: settings of users, names
+    /// of the surroundings.
+    pub(crate) outside: &'static [&'static str],
+    /// The file names of the programs that start all of a job's processes on one node. Empty if
+    /// they are not known.
+    pub(crate) starters: &'static [&'static str],
+    /// A sample job of each version that sets different variables.
+    pub(crate) samples: &'static [Sample],
 }
 
-impl Advice {
-    /// The advice for a platform, which has no command.
-    pub(crate) const PLAIN: Advice = Advice {
-        start: "start the process by itself",
-        programs: None,
-        one_per_node: "one container or pod with one process on each",
-        give_master: "MASTER_ADDR=HOST",
-        unbind: None,
-        devices: None,
-        mpi: MpiFamily::None,
-    };
-}
+/// Returns the variable that identifies a launcher, if it is set.
+pub(crate) type MarkerOf = fn(&Environment) -> Option<&'static str>;
 
 /// Programs that start a job's processes on all nodes.
 #[derive(Clone, Copy, Debug)]
@@ -111,32 +111,20 @@ pub enum MpiFamily {
     None,
 }
 
-/// What distinguishes a job from another one that is started inside it.
-pub(crate) struct Nested {
-    /// Variables that hold a process's place on its node, which the workers that it starts must not
-    /// inherit.
-    pub local: &'static [&'static str],
-    /// Variables of other launchers that this one may set too, and that are not read here.
-    pub also_sets: &'static [&'static str],
-    /// A variable that differs between jobs, and its companions. No other version of the launcher
-    /// sets any of these.
-    pub identity: Option<(&'static str, &'static [&'static str])>,
-    /// Variables that a process may have inherited from an outer job, because this launcher does
-    /// not always set them.
-    pub may_inherit: &'static [&'static str],
-    /// Whether each process gets a new value of a variable that no other launcher sets.
-    pub is_always_seen: bool,
-    /// Variables that are set even if this launcher has started nothing: settings of users, names
-    /// of the surroundings.
-    pub outside: &'static [&'static str],
-    /// The file names of the programs that start all of a job's processes on one node. Empty if
-    /// they are not known.
-    pub starters: &'static [&'static str],
-}
-
-impl Nested {
-    /// A launcher that sets only its own variables, and not the master's.
-    pub(crate) const PLAIN: Nested = Nested {
+impl LauncherSpec {
+    /// A platform, which has no command, sets only its own variables, and not the master's.
+    pub(crate) const PLATFORM: LauncherSpec = LauncherSpec {
+        variables: &[],
+        marker: |_| None,
+        read: alone::read,
+        starts: Starts::OnePerNode,
+        start: "start the process by itself",
+        programs: None,
+        one_per_node: "one container or pod with one process on each",
+        give_master: "MASTER_ADDR=HOST",
+        unbind: None,
+        devices: None,
+        mpi: MpiFamily::None,
         local: &[],
         also_sets: &[],
         identity: None,
@@ -144,10 +132,9 @@ impl Nested {
         is_always_seen: false,
         outside: &[],
         starters: &[],
+        samples: &[],
     };
-}
 
-impl LauncherSpec {
     /// Returns the variables that mpienv reads.
     pub(crate) fn variables(&self) -> impl Iterator<Item = &'static Variable> + use<> {
         self.variables.iter().copied().flatten()
@@ -155,7 +142,7 @@ impl LauncherSpec {
 
     /// Returns whether the master's variables are this launcher's own, rather than an outer job's.
     pub(crate) fn sets_master(&self) -> bool {
-        !MASTER.iter().any(|name| self.nested.may_inherit.contains(name))
+        !MASTER.iter().any(|name| self.may_inherit.contains(name))
     }
 }
 
@@ -163,7 +150,7 @@ impl Launcher {
     /// Returns the error for a value that a variable of this launcher cannot have.
     #[doc(hidden)]
     pub fn refuse(self, reason: impl Into<Reason>, variable: &str, value: impl ToString) -> Error {
-        let start = self.spec().advice.start;
+        let start = self.spec().start;
         let remedy = format!("{start}, or unset {variable} if it is left from another job");
         Error::new(reason, remedy).by(self).of(variable.to_owned()).found(value.to_string())
     }
@@ -194,12 +181,24 @@ impl Marker {
 
     /// Reads the launcher's variables.
     pub(crate) fn read<T: Variables>(self, environment: &Environment) -> Result<T, Error> {
-        T::read(environment).map_err(|error| self.unreadable(environment, error))
+        let launcher = self.launcher;
+        T::read(environment).map_err(|error| match error {
+            ReadError::Missing { name } => self.missing(environment, &name),
+            ReadError::NotUnicode { name, value } => {
+                launcher.refuse(Reason::NotUnicode, &name, value)
+            }
+            ReadError::Invalid { name, value, .. } => {
+                launcher.refuse(Reason::NotANumber, &name, value)
+            }
+            ReadError::Other(text) => {
+                Error::new(Reason::Malformed(text), launcher.spec().start).by(launcher)
+            }
+        })
     }
 
     /// Returns the error for a variable that is missing although the marker is set.
     pub(crate) fn missing(self, environment: &Environment, name: &str) -> Error {
-        let start = self.launcher.spec().advice.start;
+        let start = self.launcher.spec().start;
         let remedy = format!("{start}, or unset {}", self.variable);
         self.missing_with(environment, name.to_owned(), remedy)
     }
@@ -220,23 +219,6 @@ impl Marker {
         let reason = Reason::Malformed(format!("it does not determine the rank: {why}"));
         let remedy = "set RANK, WORLD_SIZE and MASTER_ADDR, or MPIENV_LAUNCHER=alone for a process by itself";
         Error::new(reason, remedy).by(self.launcher).of(variable).found(value)
-    }
-
-    fn unreadable(self, environment: &Environment, error: ReadError) -> Error {
-        let launcher = self.launcher;
-        match error {
-            ReadError::Missing { name } => self.missing(environment, &name),
-            ReadError::NotUnicode { name, value } => {
-                launcher.refuse(Reason::NotUnicode, &name, value)
-            }
-            ReadError::Invalid { name, value, .. } => {
-                launcher.refuse(Reason::NotANumber, &name, value)
-            }
-            ReadError::Other(text) => {
-                let start = launcher.spec().advice.start;
-                Error::new(Reason::Malformed(text), start).by(launcher)
-            }
-        }
     }
 
     /// Returns the marker with its value, as the source of the choice.

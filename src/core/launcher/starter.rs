@@ -18,8 +18,8 @@ use crate::value::sourced::Sourced;
 
 /// MPICH's launcher for one host. Its variables do not say that all ranks are there.
 pub(crate) const ON_ONE_HOST: &str = "mpiexec.gforker";
-/// How many ancestors are inspected. The limit ends the search even if the chain changes meanwhile.
-const MOST: usize = 64;
+/// How many processes are inspected, this one and its ancestors. The limit ends the search even if the chain changes meanwhile.
+const MOST: usize = 65;
 /// Linux truncates the name of a process to this many bytes.
 const NAME: usize = 15;
 /// Room for a process's status, and for its command line or its variables.
@@ -27,71 +27,56 @@ const STAT: usize = 512;
 const STRINGS: usize = 8192;
 
 /// The nearest ancestor of this process that starts the ranks of a job on this node.
-#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Starter {
     pub program: &'static str,
-    pub id: u32,
-    /// In ticks since the machine started, because process IDs are reused.
-    start: u64,
+    pub process: Process,
+    /// The process that it started: this one, or an ancestor.
+    pub child: Process,
 }
 
 impl Starter {
     /// Finds the nearest ancestor that starts ranks for this launcher. `None` unless the
     /// environment is this process's.
     pub(crate) fn of(launcher: Launcher, environment: &Environment) -> Option<Starter> {
-        Starter::nearest(launcher.spec().nested.starters, environment)
+        Starter::nearest(launcher.spec().starters, environment)
     }
 
     /// Finds the nearest ancestor among these programs.
     pub(crate) fn nearest(programs: &[&'static str], environment: &Environment) -> Option<Starter> {
-        let mut parents = ancestors(environment).filter(|_| !programs.is_empty());
-        parents.find_map(|parent| {
-            Some(Starter { program: parent.runs(programs)?, id: parent.id, start: parent.start })
-        })
-    }
-
-    /// Returns whether the process that the nearest of these programs started had these variables
-    /// from the beginning, so that nothing in between has set them.
-    pub(crate) fn passed_on<'a>(
-        programs: &[&'static str],
-        mut names: impl Iterator<Item = &'a str>,
-        environment: &Environment,
-    ) -> bool {
-        started_with(programs, environment)
-            .is_some_and(|(_, then)| names.all(|name| then.text(name) == environment.text(name)))
+        if programs.is_empty() {
+            return None;
+        }
+        let mut line = line(environment);
+        let mut child = line.next()?;
+        for process in line {
+            if let Some(program) = process.runs(programs) {
+                return Some(Starter { program, process, child });
+            }
+            child = process;
+        }
+        None
     }
 
     /// Returns the job whose ranks this process starts.
     pub(crate) fn job(&self) -> Sourced<Job> {
-        let Starter { program, id, start } = self;
+        let Starter { program, process: Process { id, start, .. }, .. } = self;
         let source = format!("hash of {program}, process {id}, which started all ranks");
         Sourced::new(Job::new(format!("{id}.{start}")), source)
     }
 }
 
+/// Returns this process, its parent, the parent's parent and so on. None unless the environment is
+/// this process's.
+fn line(environment: &Environment) -> impl Iterator<Item = Process> {
+    let is_visible = environment.is_current() && cfg!(target_os = "linux");
+    let own = is_visible.then(|| Process::read("self")).flatten();
+    iter::successors(own, |process| Process::read(&process.parent.to_string())).take(MOST)
+}
+
 /// Returns this process's parent, the parent's parent and so on. None unless the environment is
 /// this process's.
 pub(crate) fn ancestors(environment: &Environment) -> impl Iterator<Item = Process> {
-    let is_visible = environment.is_current() && cfg!(target_os = "linux");
-    let parent = |process: &Process| Process::read(&process.parent.to_string());
-    let first = is_visible.then(|| parent(&Process::read("self")?)).flatten();
-    iter::successors(first, parent).take(MOST)
-}
-
-/// Returns the nearest ancestor that runs one of these programs, and the variables with which it
-/// started its child.
-pub(crate) fn started_with(
-    programs: &[&'static str],
-    environment: &Environment,
-) -> Option<(Process, Environment)> {
-    let mut started = Process::read("self")?;
-    for ancestor in ancestors(environment) {
-        if ancestor.runs(programs).is_some() {
-            return Some((ancestor, started.environment()));
-        }
-        started = ancestor;
-    }
-    None
+    line(environment).skip(1)
 }
 
 /// Programs of batch systems that give the processes of a job its cores. Above them is the whole node.
@@ -101,13 +86,11 @@ const BATCH_SYSTEMS: &[&str] =
 /// Returns the IDs of this process's ancestors that have the cores of its job: those up to Open MPI's
 /// mpirun, which binds the ranks that it starts, and below a batch system.
 pub fn ancestors_in_job() -> Vec<u32> {
+    let is_in_job = |ancestor: &Process| ancestor.runs(BATCH_SYSTEMS).is_none();
     let mut found = Vec::new();
-    for ancestor in ancestors(&Environment::current()) {
-        if ancestor.runs(BATCH_SYSTEMS).is_some() {
-            break;
-        }
+    for ancestor in ancestors(&Environment::current()).take_while(is_in_job) {
         found.push(ancestor.id);
-        if ancestor.runs(Launcher::OpenMpi.spec().nested.starters).is_some() {
+        if ancestor.runs(Launcher::OpenMpi.spec().starters).is_some() {
             break;
         }
     }
@@ -217,10 +200,12 @@ mod tests {
         let programs: &[&'static str] =
             &[file.file_name().unwrap().to_str().unwrap().to_owned().leak()];
         let current = Environment::current();
-        let nearest = |environment: &Environment| Starter::nearest(programs, environment);
-        assert_eq!(nearest(&current).unwrap().id, parent);
-        assert_eq!(nearest(&current.with([])), nearest(&current));
-        assert_eq!(Starter::nearest(&["no program"], &current), None);
+        let nearest = |environment: &Environment| {
+            Starter::nearest(programs, environment).map(|starter| starter.process.id)
+        };
+        assert_eq!(nearest(&current), Some(parent));
+        assert_eq!(nearest(&current.with([])), Some(parent));
+        assert!(Starter::nearest(&["no program"], &current).is_none());
         assert_eq!(nearest(&Environment::default()), None);
     }
 }

@@ -21,13 +21,14 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     marker: |environment| first_set(environment, &[RANK, SIZE]),
     read,
     starts: Starts::OneNode,
-    advice: Advice { start: "start the process with submitit's local executor", ..Advice::PLAIN },
-    nested: Nested { local: &[LOCAL_RANK], ..Nested::PLAIN },
+    start: "start the process with submitit's local executor",
+    local: &[LOCAL_RANK],
     samples: &[Sample::of(|process, vars| {
         let Process { rank, size, local_rank, .. } = *process;
         vars.set_all([RANK, SIZE, LOCAL_RANK], [rank, size, local_rank]);
         vars.set(JOB, 4711 + process.job);
     })],
+    ..LauncherSpec::PLATFORM
 };
 
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {

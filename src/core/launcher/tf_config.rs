@@ -33,13 +33,10 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     },
     read,
     starts: Starts::Slots,
-    advice: Advice {
-        start: "set TF_CONFIG to the process's own task",
-        one_per_node: "one task of each host in TF_CONFIG",
-        ..Advice::PLAIN
-    },
+    start: "set TF_CONFIG to the process's own task",
+    one_per_node: "one task of each host in TF_CONFIG",
     // A configuration of one process.
-    nested: Nested { outside: &[CONFIG], ..Nested::PLAIN },
+    outside: &[CONFIG],
     samples: &[Sample::of(|process, vars| {
         let endpoint = |rank: usize| {
             let place = process.places[rank];
@@ -50,15 +47,12 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
             0 => ("chief", 0),
             rank => ("worker", rank - 1),
         };
-        vars.set(
-            CONFIG,
-            format!(
-                "{{\"cluster\":{{\"chief\":[{}],\"worker\":[{}]}},\"task\":{{\"type\":\"{task}\",\"index\":{index}}}}}",
-                endpoint(0),
-                workers.join(",")
-            ),
-        );
+        let (chief, workers) = (endpoint(0), workers.join(","));
+        let cluster = format!("{{\"chief\":[{chief}],\"worker\":[{workers}]}}");
+        let task = format!("{{\"type\":\"{task}\",\"index\":{index}}}");
+        vars.set(CONFIG, format!("{{\"cluster\":{cluster},\"task\":{task}}}"));
     })],
+    ..LauncherSpec::PLATFORM
 };
 
 /// Returns whether a configuration has no cluster: TensorFlow takes this for a process by itself.
@@ -87,8 +81,8 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     let (mut rank, mut endpoints) = (None, Vec::new());
     for of_rank in OF_RANKS {
         let Some(list) = tasks.get(of_rank) else { continue };
-        let list =
-            list.texts().ok_or_else(|| malformed(format!("{of_rank}: not a list of hosts")))?;
+        let not_a_list = || malformed(format!("{of_rank}: not a list of hosts"));
+        let list = list.texts().ok_or_else(not_a_list)?;
         if of_rank == kind && (index as usize) < list.len() {
             rank = u32::try_from(endpoints.len()).ok().and_then(|before| before.checked_add(index));
         }
@@ -99,9 +93,8 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     let mut placement = marker.place(by(CONFIG, rank), by(CONFIG, size))?;
     let mut ranks = Vec::new();
     for endpoint in &endpoints {
-        let parsed = Host::parse_with_port(endpoint);
-        let (host, port) = parsed
-            .map_err(|error| malformed(format!("{endpoint:?} is {}", Reason::from(error))))?;
+        let refused = |error| malformed(format!("{endpoint:?} is {}", Reason::from(error)));
+        let (host, port) = Host::parse_with_port(endpoint).map_err(refused)?;
         ranks.push((host.to_string(), port.map_or(0, |port| port.get().into())));
         if placement.master_addr.is_none() {
             let source = format!("{CONFIG}: the first task");
@@ -109,5 +102,5 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
             placement.master_addr = Some(Sourced::new(host, source));
         }
     }
-    placement.with_roster(CONFIG, ranks.iter().map(|(host, port)| (host.as_str(), *port)))
+    placement.with_roster(CONFIG, &ranks)
 }

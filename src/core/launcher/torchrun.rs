@@ -33,31 +33,23 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     marker: |environment| first_set(environment, &[RUN_ID]),
     read,
     starts: Starts::Processes,
-    advice: Advice {
-        start: "start the process with torchrun",
-        one_per_node: "`torchrun --nproc-per-node 1`, or omit torchrun",
-        ..Advice::PLAIN
-    },
+    start: "start the process with torchrun",
+    one_per_node: "`torchrun --nproc-per-node 1`, or omit torchrun",
     // Every worker has its own error file. If it is the outer worker's, something else has set
     // RANK.
-    nested: Nested {
-        may_inherit: &[],
-        is_always_seen: true,
-        outside: &[ERROR_FILE],
-        ..Nested::PLAIN
-    },
+    may_inherit: &[],
+    is_always_seen: true,
+    outside: &[ERROR_FILE],
     samples: &[Sample::of(|process, vars| {
-        let (job, local_rank) = (process.job, process.local_rank);
+        let folder = format!("/tmp/torchelastic/none/attempt_{}", process.job);
         vars.set(RUN_ID, "none");
         vars.set(AGENT_STORE, "True");
         vars.set(RESTARTS, 0);
-        vars.set(
-            ERROR_FILE,
-            format!("/tmp/torchelastic/none/attempt_{job}/{local_rank}/error.json"),
-        );
+        vars.set(ERROR_FILE, format!("{folder}/{}/error.json", process.local_rank));
         user::set(process, vars);
         vars.set_all([NODE_RANK, NODES], [process.node, process.nodes]);
     })],
+    ..LauncherSpec::PLATFORM
 };
 
 /// Returns the ID of the run whose store torchrun's agent serves on the master's port. `None` if

@@ -63,29 +63,23 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     ],
     marker: |environment| {
         // A pod of an indexed job or of RunPod has its rank in another variable.
-        let size = || {
-            first_set(environment, &[WORLD_SIZE]).filter(|_| {
-                !environment.is_set(kubernetes::INDEX)
-                    && runpod::marker(environment).is_none()
-                    && of_node(environment).is_none()
-            })
+        let is_elsewhere = || {
+            environment.is_set(kubernetes::INDEX)
+                || runpod::marker(environment).is_some()
+                || of_node(environment).is_some()
         };
+        let size = || first_set(environment, &[WORLD_SIZE]).filter(|_| !is_elsewhere());
         first_set(environment, &[RANK]).or_else(|| of_process(environment)).or_else(size)
     },
     read,
     starts: Starts::Processes,
-    advice: Advice {
-        start: "set RANK, WORLD_SIZE and the related variables together",
-        one_per_node: "set RANK to the node's number and WORLD_SIZE to the number of nodes, LOCAL_RANK=0, LOCAL_WORLD_SIZE=1",
-        ..Advice::PLAIN
-    },
+    start: "set RANK, WORLD_SIZE and the related variables together",
+    one_per_node: "set RANK to the node's number and WORLD_SIZE to the number of nodes, LOCAL_RANK=0, LOCAL_WORLD_SIZE=1",
     // Whatever sets RANK and WORLD_SIZE also sets the master, but not always the node's number.
-    nested: Nested {
-        may_inherit: &[NODE_RANK],
-        outside: &[COUNT, LOCAL_SIZE, CROSS_SIZE, NPROC, PET_NPROC],
-        ..Nested::PLAIN
-    },
+    may_inherit: &[NODE_RANK],
+    outside: &[COUNT, LOCAL_SIZE, CROSS_SIZE, NPROC, PET_NPROC],
     samples: &[Sample::of(set)],
+    ..LauncherSpec::PLATFORM
 };
 
 /// Sets all variables, as torchrun also does.
@@ -115,17 +109,16 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
         return Ok(placement.with_workers(variable, pod.pet_nproc.or(pod.nproc)));
     }
     let placement = marker.place(rank, size)?;
+    let mut local_size = by(LOCAL_WORLD_SIZE, vars.local_world_size);
+    let (mut node, mut nodes) = (by(NODE_RANK, vars.node_rank), None);
     // The names mean something only together, because other programs use them too.
-    if let (None, Ok(more)) = (vars.local_world_size, DeepSpeedVars::read(environment)) {
-        let cross_rank = by(CROSS_RANK, more.cross_rank);
-        let node = by(NODE_RANK, vars.node_rank).unwrap_or(cross_rank);
-        let placement = placement
-            .with_local(by(LOCAL_RANK, vars.local_rank), Some(by(LOCAL_SIZE, more.local_size)))?;
-        return Ok(placement.with_nodes(Some(node), Some(by(CROSS_SIZE, more.cross_size))));
+    if let (None, Ok(more)) = (&local_size, DeepSpeedVars::read(environment)) {
+        local_size = Some(by(LOCAL_SIZE, more.local_size));
+        node = node.or(Some(by(CROSS_RANK, more.cross_rank)));
+        nodes = Some(by(CROSS_SIZE, more.cross_size));
     }
-    let placement = placement
-        .with_local(by(LOCAL_RANK, vars.local_rank), by(LOCAL_WORLD_SIZE, vars.local_world_size))?;
-    Ok(placement.with_nodes(by(NODE_RANK, vars.node_rank), None))
+    let placement = placement.with_local(by(LOCAL_RANK, vars.local_rank), local_size)?;
+    Ok(placement.with_nodes(node, nodes))
 }
 
 /// Returns the number of pods, of which this one is the number `rank`. Kubeflow's PyTorchJob sets
@@ -190,23 +183,22 @@ pub(in crate::launcher) fn of_node(environment: &Environment) -> Option<&'static
 /// `1:2` is a range of torchrun's.
 pub(crate) fn refuse_node(environment: &Environment, by_itself: &str) -> Result<(), Error> {
     let is_several = |text: &str| text.split(':').filter_map(digits::<u64>).any(|nodes| nodes > 1);
-    let set = |name| environment.text(name).filter(|text| is_several(text));
-    let unknown = "so the number of this node is not known";
-    let (variable, nodes, reason, remedy) = if let Some(nodes) = set(COUNT) {
-        let index = kubernetes::INDEX;
-        let reason = format!("neither {NODE_RANK} nor {index} nor {RANK} is set, {unknown}");
-        let remedy = "a Kubernetes Job needs `completionMode: Indexed`; elsewhere set NODE_RANK to the node's number";
-        (COUNT, nodes, reason, remedy.to_owned())
-    } else if let Some(nodes) = set(kubernetes::NODES) {
-        let reason = format!("{} is not set, {unknown}", kubernetes::NODE_RANK);
-        let remedy =
-            format!("{}; elsewhere set PET_NODE_RANK to the node's number", kubernetes::ELASTIC);
-        (kubernetes::NODES, nodes, reason, remedy)
-    } else {
+    let set = |name| Some((name, environment.text(name).filter(|text| is_several(text))?));
+    let Some((variable, nodes)) = set(COUNT).or_else(|| set(kubernetes::NODES)) else {
         return Ok(());
     };
-    let remedy =
-        format!("{remedy}; or unset {variable} if it is left from another job, or set {by_itself}");
+    let (missing, remedy, own) = if variable == COUNT {
+        let missing = format!("neither {NODE_RANK} nor {} nor {RANK} is", kubernetes::INDEX);
+        (missing, "a Kubernetes Job needs `completionMode: Indexed`", NODE_RANK)
+    } else {
+        let own = kubernetes::NODE_RANK;
+        (format!("{own} is not"), kubernetes::ELASTIC, own)
+    };
+    let reason = format!("{missing} set, so the number of this node is not known");
+    let remedy = format!(
+        "{remedy}; elsewhere set {own} to the node's number; or unset {variable} if it is left from another job, or \
+         set {by_itself}"
+    );
     Err(Error::new(Reason::Malformed(reason), remedy).by(Launcher::User).of(variable).found(nodes))
 }
 
@@ -318,9 +310,8 @@ fn first_node(
     local_rank: u32,
     size: Sourced<u32>,
 ) -> Result<Placement, Error> {
-    let is_only = environment
-        .text(MASTER[0])
-        .is_some_and(|text| text.parse::<Host>().is_ok_and(|host| host.is_loopback()));
+    let master = environment.text(MASTER[0]).and_then(|text| text.parse::<Host>().ok());
+    let is_only = master.is_some_and(|host| host.is_loopback());
     let local_size = is_only.then(|| size.clone());
     let placement = marker.place(by(LOCAL_RANK, local_rank), size)?;
     let placement = placement.with_local(Some(by(LOCAL_RANK, local_rank)), local_size)?;

@@ -28,20 +28,15 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
         })
     },
     read,
-    starts: Starts::OnePerNode,
-    advice: Advice { start: "start the process as a replica of a custom job", ..Advice::PLAIN },
-    nested: Nested::PLAIN,
+    start: "start the process as a replica of a custom job",
     samples: &[Sample::of(|process, vars| {
         // The first pool has one replica, the second all others.
         let host = |pool: u32, index: u32| {
             format!("\"cmle-training-workerpool{pool}-{}-{index}:2222\"", process.job)
         };
         let others: Vec<_> = (1..process.nodes).map(|node| host(1, node - 1)).collect();
-        let second = if others.is_empty() {
-            String::new()
-        } else {
-            format!(",\"workerpool1\":[{}]", others.join(","))
-        };
+        let second = format!(",\"workerpool1\":[{}]", others.join(","));
+        let second = if others.is_empty() { "" } else { &second };
         let (pool, index) = if process.node == 0 { (0, 0) } else { (1, process.node - 1) };
         let cluster = format!("{{\"workerpool0\":[{}]{second}}}", host(0, 0));
         let task = format!("{{\"type\":\"workerpool{pool}\",\"index\":{index},\"trial\":\"\"}}");
@@ -51,6 +46,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
         );
         vars.set(JOB, 4_711_000 + process.job);
     })],
+    ..LauncherSpec::PLATFORM
 };
 
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
@@ -67,20 +63,19 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
         );
         return Err(malformed(what));
     }
-    let (mut before, mut size, mut all) = (None, 0, Vec::new());
+    let (mut rank, mut all) = (None, Vec::new());
     for number in 0..POOLS_OF_RANKS {
         let name = format!("{POOL}{number}");
         let hosts = spec.get("cluster").and_then(|cluster| cluster.get(&name)?.texts());
         let hosts = hosts.unwrap_or_default();
-        if number == pool {
-            before = ((index as usize) < hosts.len()).then_some(size);
+        if number == pool && (index as usize) < hosts.len() {
+            rank = u32::try_from(all.len()).ok().and_then(|before| before.checked_add(index));
         }
-        size += u32::try_from(hosts.len()).unwrap_or(u32::MAX >> 4);
         all.extend(hosts);
     }
-    let before =
-        before.ok_or_else(|| malformed("the task is not in its worker pool".to_owned()))?;
-    let mut placement = marker.node(by(SPEC_TEXT, before + index), by(SPEC_TEXT, size))?;
+    let rank = rank.ok_or_else(|| malformed("the task is not in its worker pool".to_owned()))?;
+    let size = u32::try_from(all.len()).unwrap_or(u32::MAX);
+    let mut placement = marker.node(by(SPEC_TEXT, rank), by(SPEC_TEXT, size))?;
     if let Some(first) = all.first() {
         let refused = |error| marker.launcher.refuse(error, SPEC_TEXT, first);
         let (host, _) = Host::parse_with_port(first).map_err(refused)?;

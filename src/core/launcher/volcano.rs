@@ -36,12 +36,8 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     variables: &[VolcanoVars::VARIABLES],
     marker: |environment| first_set(environment, &[INDEX, OLD_INDEX, MASTERS, WORKERS]),
     read,
-    starts: Starts::OnePerNode,
-    advice: Advice {
-        start: "start the process in a pod of a job with the plugins env and svc",
-        ..Advice::PLAIN
-    },
-    nested: Nested { outside: &[GPUS], ..Nested::PLAIN },
+    start: "start the process in a pod of a job with the plugins env and svc",
+    outside: &[GPUS],
     samples: &[Sample::of(|process, vars| {
         let job = format!("train{}", process.job);
         let index = process.node.saturating_sub(1);
@@ -58,6 +54,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
         }
         vars.set(HOSTNAME, format!("{job}-{task}-{index}"));
     })],
+    ..LauncherSpec::PLATFORM
 };
 
 /// The pods of one task.
@@ -79,23 +76,23 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
         let value = environment.text(count).unwrap_or_default();
         return Err(marker.cannot_place(why, COUNTS, &format!("{count}={value}")));
     }
-    let lists = tasks.iter().map(|task| task.variable).collect::<Vec<_>>().join(", ");
+    let mut names: Vec<_> = tasks.iter().map(|task| task.variable).collect();
+    let lists = names.join(", ");
     if tasks.len() > 1 && first.variable != MASTERS {
         let why = "no task is called master";
-        let mut names: Vec<_> = tasks.iter().map(|task| task.variable).collect();
         names.sort_unstable();
         let value = format!("{index} ({})", names.join(", "));
         return Err(marker.cannot_place(why, INDEX, &value));
     }
     let name = environment.text(HOSTNAME).map(first_label);
     let is_own = |task: &Task<'_>| {
-        name.is_some() && task.hosts.get(index as usize).copied().map(first_label) == name
+        name.is_some() && task.hosts.get(index as usize).map(|host| first_label(host)) == name
     };
     let own = if tasks.len() == 1 { Some(0) } else { tasks.iter().position(is_own) };
-    let own = own.ok_or_else(|| {
+    let Some(own) = own else {
         let why = "the pod's HOSTNAME is in no task's list at that place";
-        marker.cannot_place(why, INDEX, &index.to_string())
-    })?;
+        return Err(marker.cannot_place(why, INDEX, &index.to_string()));
+    };
     let count = |tasks: &[Task<'_>]| {
         let hosts = tasks.iter().map(|task| task.hosts.len()).sum::<usize>();
         u32::try_from(hosts).unwrap_or(u32::MAX)
@@ -114,14 +111,10 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
 /// Reports a list of one host that is not this one. If the other tasks' lists are missing, each pod
 /// would be alone.
 fn other_host(task: &Task<'_>, name: Option<&str>) -> Finding {
+    let (hosts, name) = (quote(&task.hosts.join(",")), quote(name.unwrap_or("")));
     Finding::warning(
         "place-unknown",
-        format!(
-            "{}={} is not {HOSTNAME}={}",
-            task.variable,
-            quote(&task.hosts.join(",")),
-            quote(name.unwrap_or(""))
-        ),
+        format!("{}={hosts} is not {HOSTNAME}={name}", task.variable),
         "this process is treated as a single process; in a job of several tasks each would be rank 0",
         "add the plugin `svc: []` to the job, or set RANK, WORLD_SIZE and MASTER_ADDR",
     )

@@ -70,21 +70,25 @@ fn first_detected(environment: &Environment) -> Choice {
 /// Among several launchers that may have started this process, selects the one whose own process is
 /// the nearest ancestor. Returns `None` if no such process is visible.
 fn started(environment: &Environment, candidates: &[Marker]) -> Option<Choice> {
-    let starters = |marker: &Marker| marker.launcher.spec().nested.starters;
+    let starters = |marker: &Marker| marker.launcher.spec().starters;
     let first = candidates.first()?;
     let is_other = |other: &Marker| other.launcher != first.launcher && !starters(other).is_empty();
     if !candidates.iter().any(is_other) {
         return None;
     }
     let programs: Vec<_> = candidates.iter().flat_map(starters).copied().collect();
-    let starter = Starter::nearest(&programs, environment)?.program;
+    let starter = Starter::nearest(&programs, environment)?;
     // A launcher without known programs, such as torchrun, is even nearer unless its own variables
     // were there before.
-    let names = first.launcher.variables().map(|variable| variable.name);
-    let own = names.filter(|name| !is_shared(name));
-    if starters(first).is_empty() && !Starter::passed_on(&programs, own, environment) {
-        return None;
+    if starters(first).is_empty() {
+        let names = first.launcher.variables().map(|variable| variable.name);
+        let then = starter.child.environment();
+        let is_same = |name| then.text(name) == environment.text(name);
+        if !names.filter(|name| !is_shared(name)).all(is_same) {
+            return None;
+        }
     }
+    let starter = starter.program;
     let marker = *candidates.iter().find(|marker| starters(marker).contains(&starter))?;
     let source =
         format!("{}, and {starter} started this process", marker.display_variable(environment));
@@ -140,8 +144,7 @@ fn changed(environment: &Environment, context: &Context) -> Vec<Marker> {
     };
     // If only shared variables changed, a launcher that always sets a new value of its own did not
     // change them.
-    let can_be =
-        |marker: &Marker| surest == Change::Own || !marker.launcher.spec().nested.is_always_seen;
+    let can_be = |marker: &Marker| surest == Change::Own || !marker.launcher.spec().is_always_seen;
     let likeliest = changes.into_iter().filter(|(change, _)| *change == surest);
     likeliest.map(|(_, marker)| marker).filter(can_be).collect()
 }
@@ -163,13 +166,13 @@ impl Choice {
             return environment.clone();
         };
         let is_left = |name: &str| !outer.seen.is_changed(environment, name);
-        let inherited = self.marker.launcher.spec().nested.may_inherit;
+        let inherited = self.marker.launcher.spec().may_inherit;
         let of_outer = |name: &str| match name {
             master::MASTER_ADDR => is_same(environment, name, &outer.master_addr),
             master::MASTER_PORT => is_same(environment, name, &outer.master_port),
             name => is_left(name),
         };
-        let identities = specs().filter_map(|spec| spec.nested.identity);
+        let identities = specs().filter_map(|spec| spec.identity);
         let unchanged = identities.filter(|(identity, _)| is_left(identity));
         let of_its_job =
             unchanged.flat_map(|(identity, others)| others.iter().copied().chain([identity]));

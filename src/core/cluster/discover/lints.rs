@@ -225,7 +225,7 @@ fn disagreements(
         _ if is_of_daemon(environment, placement, other) => {
             Some("Slurm's variables belong to Open MPI's daemon on this node".to_owned())
         }
-        Some(starter) if !other.launcher().spec().nested.starters.is_empty() => Some(format!(
+        Some(starter) if !other.launcher().spec().starters.is_empty() => Some(format!(
             "{starter} started this process, so the other variables are left from an outer or earlier job"
         )),
         _ => None,

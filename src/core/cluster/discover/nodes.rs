@@ -150,7 +150,7 @@ pub(super) fn one_per_node(placement: Placement) -> Result<Placement, Error> {
     for (known, expected) in expected {
         if let Some(known) = known.as_ref().filter(|known| known.value != expected) {
             let reason = "one process on each node was requested, and this contradicts it";
-            let command = placement.launcher().spec().advice.one_per_node;
+            let command = placement.launcher().spec().one_per_node;
             let remedy = format!("start one process on each node: {command}");
             return Err(Error::new(Reason::Malformed(reason.to_owned()), remedy)
                 .by(placement.launcher())

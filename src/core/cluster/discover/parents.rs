@@ -42,7 +42,7 @@ pub(super) fn finding(environment: &Environment, by_itself: &str) -> Option<Find
             return None;
         }
         let who = || format!("{} (process {})", parent.name, parent.id);
-        let starts_several = match specs().find_map(|spec| parent.runs(spec.nested.starters)) {
+        let starts_several = match specs().find_map(|spec| parent.runs(spec.starters)) {
             Some(slurm::STARTER) => Some(slurm::starts_tasks(&parent.words())),
             Some(_) => Some(
                 !starts_one(&parent.words()) && !parents.peek().is_some_and(mpiexec_starts_one),

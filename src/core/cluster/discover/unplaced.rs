@@ -135,7 +135,7 @@ fn unexplained(environment: &Environment) -> Option<Finding> {
     // First, because few are set.
     let is_set = |(_, name): &(Launcher, &str)| environment.is_set(name);
     let names = all.filter(is_set);
-    let names = names.filter(|(launcher, name)| !launcher.spec().nested.outside.contains(name));
+    let names = names.filter(|(launcher, name)| !launcher.spec().outside.contains(name));
     // Variables that users and many programs set do not indicate a launcher, although some
     // launchers set them too.
     let (of_users, of_launchers): (Vec<_>, Vec<_>) =
@@ -161,7 +161,7 @@ fn unexplained(environment: &Environment) -> Option<Finding> {
         "mpienv treats this process as the only one; if the job has more, each of them becomes rank 0",
         format!(
             "{}; for a process by itself unset {name}, or set {}=alone",
-            launcher.spec().advice.start,
+            launcher.spec().start,
             overrides::LAUNCHER
         ),
     ))

@@ -9,7 +9,7 @@
 
 use std::net::IpAddr;
 
-use super::{Set, Target, Variables, decided, local_rank, master, rank, size};
+use super::{Set, Target, Variables, addition, decided, local_rank, master, rank, size};
 use crate::cluster::info::ClusterInfo;
 use crate::environment::Environment;
 use crate::error::Error;
@@ -24,15 +24,16 @@ pub(super) const SET: Set = Set {
     name: "jax",
     title: "JAX",
     note: "; OMPI_* only if JAX would not find the place of the process from Open MPI 4 or Slurm by itself",
+    page: CLUSTER,
     additions: &[
-        master(jax::COORDINATOR, PAGE),
-        size(jax::SIZE, KUBEFLOW),
-        rank(jax::RANK, KUBEFLOW),
-        decided(OF_OPEN_MPI[0], "the number of processes", CLUSTER),
-        decided(OF_OPEN_MPI[1], "the number of this process, from 0", CLUSTER),
-        decided(OF_OPEN_MPI[2], "the number of this process on its node, from 0", CLUSTER),
-        decided(open_mpi::LOCAL_SIZE, "the number of processes on this node", CLUSTER),
-        decided(OPEN_MPI, "any value: it shows JAX the variables above", CLUSTER),
+        master(jax::COORDINATOR).on(PAGE),
+        size(jax::SIZE).on(KUBEFLOW),
+        rank(jax::RANK).on(KUBEFLOW),
+        addition(OF_OPEN_MPI[0], "the number of processes", decided),
+        addition(OF_OPEN_MPI[1], "the number of this process, from 0", decided),
+        addition(OF_OPEN_MPI[2], "the number of this process on its node, from 0", decided),
+        addition(open_mpi::LOCAL_SIZE, "the number of processes on this node", decided),
+        addition(OPEN_MPI, "any value: it shows JAX the variables above", decided),
     ],
     place: Some(place),
     ..Set::PLAIN

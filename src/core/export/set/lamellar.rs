@@ -3,7 +3,7 @@
 //! Its processes are on one node. Over several nodes, its `rofi` backend takes its place from the
 //! launcher's PMI server.
 
-use super::{Set, Target, addition, rank, size};
+use super::{Set, Target, Value, addition, master_port, rank, size};
 use crate::cluster::info::ClusterInfo;
 use crate::error::{Error, Reason};
 use crate::launcher::lamellar::{BACKEND, JOB, RANK, SHMEM, SIZE};
@@ -15,26 +15,23 @@ pub(super) const SET: Set = Set {
     name: "lamellar",
     title: "Lamellar",
     note: "; all ranks must be on one node; remove /dev/shm/lamellar_* if an earlier job was killed",
+    page: PAGE,
     additions: &[
-        size(SIZE, PAGE),
-        rank(RANK, PAGE),
+        size(SIZE),
+        rank(RANK),
         addition(
             JOB,
             "the master's port: the processes of a job share memory under this number",
-            PAGE,
-            |info| Ok(Some(info.master_port().to_string())),
+            master_port,
         ),
-        addition(
-            BACKEND,
-            "`shmem`, unless it is set",
+        addition(BACKEND, "`shmem`, unless it is set", backend).on(
             "[env_var.rs](https://github.com/pnnl/lamellar-runtime/blob/master/src/env_var.rs)",
-            backend,
         ),
     ],
     ..Set::PLAIN
 };
 
-fn backend(info: &ClusterInfo) -> Result<Option<String>, Error> {
+fn backend(info: &ClusterInfo) -> Value {
     if info.inherited.setting_text(BACKEND)?.is_some_and(|set| set != SHMEM) {
         return Ok(None);
     }

@@ -4,7 +4,7 @@
 //! `LOCAL_RANK` and the number of devices that the program requests, and ignores `RANK`.
 //! `TORCHELASTIC_RUN_ID` makes it read torchrun's variables in preference to Slurm's and MPI's.
 
-use super::{Set, Target, Variables, addition, decided, local_rank, number};
+use super::{Set, Target, Variables, addition, decided, local_rank, node_count};
 use crate::cluster::info::ClusterInfo;
 use crate::environment::Environment;
 use crate::error::Error;
@@ -18,12 +18,11 @@ pub(super) const SET: Set = Set {
     name: "lightning",
     title: "Lightning",
     note: "; the program still passes devices and num_nodes: LOCAL_WORLD_SIZE and NNODES",
+    page: PAGE,
     additions: &[
-        decided(RUN_ID, "any value: it makes Lightning read RANK and WORLD_SIZE", PAGE),
-        decided(GROUP_RANK, "the number of this node, from 0; unset if it is not known", PAGE),
-        addition(COUNT, "the number of nodes; unset if it is not known", PAGE, |info| {
-            number(info.node_count())
-        }),
+        addition(RUN_ID, "any value: it makes Lightning read RANK and WORLD_SIZE", decided),
+        addition(GROUP_RANK, "the number of this node, from 0; unset if it is not known", decided),
+        addition(COUNT, "the number of nodes; unset if it is not known", node_count),
     ],
     place: Some(place),
     ..Set::PLAIN

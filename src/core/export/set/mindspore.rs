@@ -5,7 +5,7 @@
 //!
 //! [msrun]: https://www.mindspore.cn/tutorials/en/master/parallel/msrun_launcher.html
 
-use super::{Set, addition, rank, size};
+use super::{Set, addition, master_addr, master_port, rank, size};
 use crate::launcher::msrun::{ROLE, ROLES, SCHED_HOST, SCHED_PORT, WORKER, WORKERS};
 
 const PAGE: &str =
@@ -15,16 +15,13 @@ pub(super) const SET: Set = Set {
     name: "mindspore",
     title: "MindSpore",
     note: "; exec and launch start rank 0's command a second time as the scheduler",
+    page: PAGE,
     additions: &[
-        size(WORKERS, PAGE),
-        addition(SCHED_HOST, "the host of rank 0", PAGE, |info| {
-            Ok(Some(info.master_addr()?.to_string()))
-        }),
-        addition(SCHED_PORT, "the port at the host of rank 0", PAGE, |info| {
-            Ok(Some(info.master_port().to_string()))
-        }),
-        rank(WORKER, PAGE),
-        addition(ROLE, "`MS_WORKER`", PAGE, |_| Ok(Some(ROLES[0].to_owned()))),
+        size(WORKERS),
+        addition(SCHED_HOST, "the host of rank 0", master_addr),
+        addition(SCHED_PORT, "the port at the host of rank 0", master_port),
+        rank(WORKER),
+        addition(ROLE, "`MS_WORKER`", |_| Ok(Some(ROLES[0].to_owned()))),
     ],
     unset: &["OMPI_", "PMIX_", "PMI_"],
     scheduler: Some(SCHEDULER),

@@ -4,7 +4,7 @@
 //! it does not read a rank. The ring has one process for each rank, each with a file of its own.
 
 use super::peers::ipv4_endpoints;
-use super::{Set, Target, TargetFile, addition, decided, number};
+use super::{Set, Target, TargetFile, Value, addition, decided, number};
 use crate::cluster::info::ClusterInfo;
 use crate::error::{Error, Reason};
 use crate::launcher::mistralrs::{
@@ -23,29 +23,25 @@ pub(super) const SET: Set = Set {
     note: "; start one process on each node, with MISTRALRS_MN_LOCAL_WORLD_SIZE set to the number of its GPUs; or, for the ring, \
            one for each rank with MISTRALRS_NO_NCCL=1, for which the hosts of all ranks must be known, from the launcher or by \
            exec --meet",
+    page: PAGE,
     additions: &[
-        addition(GLOBAL, "the number of GPUs of all nodes", PAGE, global_size),
-        addition(
-            WORKERS,
-            "on the first of several nodes: the number of the others",
-            PAGE,
-            |info| number(is_head(info).then(|| info.world_size() - 1)),
-        ),
-        addition(
-            HEAD_PORT,
-            "on the first of several nodes: the port where it listens",
-            PAGE,
-            |info| Ok(is_head(info).then(|| info.master_port().to_string())),
-        ),
-        addition(SERVER, "on the other nodes: `address:port` of the first one", PAGE, server),
-        addition(WORKER, "on the other nodes: the number of this node, less one", PAGE, |info| {
+        addition(GLOBAL, "the number of GPUs of all nodes", global_size),
+        addition(WORKERS, "on the first of several nodes: the number of the others", |info| {
+            number(is_head(info).then(|| info.world_size() - 1))
+        }),
+        addition(HEAD_PORT, "on the first of several nodes: the port where it listens", |info| {
+            Ok(is_head(info).then(|| info.master_port().to_string()))
+        }),
+        addition(SERVER, "on the other nodes: `address:port` of the first one", server),
+        addition(WORKER, "on the other nodes: the number of this node, less one", |info| {
             number(info.rank().index().checked_sub(1).filter(|_| !is_ring(info)))
         }),
-        decided(
+        addition(
             RING,
             "with MISTRALRS_NO_NCCL=1: a temporary file with this rank's place in the ring",
-            RING_PAGE,
-        ),
+            decided,
+        )
+        .on(RING_PAGE),
     ],
     file: Some(ring),
     ..Set::PLAIN
@@ -73,15 +69,12 @@ fn ring(info: &ClusterInfo) -> Result<Option<TargetFile>, Error> {
     }
     let ranks = ipv4_endpoints(info, Target::MistralRs).map_err(|error| error.of(RING))?;
     let rank = info.rank().index();
-    let place = |rank: u32| ranks.get(rank as usize).map(|(host, port)| (host, *port));
-    let right = (rank + 1) % size;
-    let (Some((_, own)), Some((right_host, right))) = (place(rank), place(right)) else {
-        return Err(needs(
-            format!("the addresses of {size} ranks, and {} are known", ranks.len()),
-            "report this",
-        ));
+    let place = |rank: u32| ranks.get(rank as usize);
+    let Some(((_, own), (right_host, right))) = place(rank).zip(place((rank + 1) % size)) else {
+        let what = format!("the addresses of {size} ranks, and {} are known", ranks.len());
+        return Err(needs(what, "report this"));
     };
-    let (own, right) = (ring_port(own)?, ring_port(right)?);
+    let (own, right) = (ring_port(*own)?, ring_port(*right)?);
     let (master, master_port) = (info.master_addr()?, info.master_port());
     // Hosts and ports contain nothing that JSON must escape.
     let text = format!(
@@ -93,16 +86,13 @@ fn ring(info: &ClusterInfo) -> Result<Option<TargetFile>, Error> {
 
 /// Returns the port where a rank's neighbor connects: rank 0 listens on the master's port, too.
 fn ring_port(port: Port) -> Result<Port, Error> {
-    let next = port.get().checked_add(1).and_then(Port::new);
-    next.ok_or_else(|| {
-        needs(
-            format!("a port for each rank, and {port} + 1 is above 65535"),
-            "set a lower MASTER_PORT",
-        )
+    port.get().checked_add(1).and_then(Port::new).ok_or_else(|| {
+        let what = format!("a port for each rank, and {port} + 1 is above 65535");
+        needs(what, "set a lower MASTER_PORT")
     })
 }
 
-fn global_size(info: &ClusterInfo) -> Result<Option<String>, Error> {
+fn global_size(info: &ClusterInfo) -> Value {
     if is_ring(info) {
         return Ok(None);
     }
@@ -116,16 +106,13 @@ fn global_size(info: &ClusterInfo) -> Result<Option<String>, Error> {
             "set it on all nodes, or MISTRALRS_NO_NCCL=1 for the ring of all ranks",
         ));
     };
-    let size = gpus
-        .parse::<u32>()
-        .ok()
-        .filter(|&gpus| gpus > 0)
-        .and_then(|gpus| gpus.checked_mul(info.world_size()));
-    size.map(|size| Some(size.to_string()))
-        .ok_or_else(|| Error::of_setting(Reason::NotANumber, LOCAL, gpus))
+    let gpus_of_node = gpus.parse::<u32>().ok().filter(|&gpus| gpus > 0);
+    let all = gpus_of_node.and_then(|gpus| gpus.checked_mul(info.world_size()));
+    let all = all.ok_or_else(|| Error::of_setting(Reason::NotANumber, LOCAL, gpus))?;
+    number(Some(all))
 }
 
-fn server(info: &ClusterInfo) -> Result<Option<String>, Error> {
+fn server(info: &ClusterInfo) -> Value {
     if info.rank().is_first() || is_ring(info) {
         return Ok(None);
     }

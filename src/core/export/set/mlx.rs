@@ -5,7 +5,10 @@
 //! rank 0 of 1 and says nothing.
 
 use super::peers::ipv4_endpoints;
-use super::{Set, Target, TargetFile, addition, decided, endpoint_of_master, rank, size};
+use super::{
+    Set, Target, TargetFile, addition, decided, endpoint_of_master, master_addr, master_port, rank,
+    size,
+};
 use crate::cluster::info::ClusterInfo;
 use crate::error::Error;
 use crate::launcher::mlx::{COORDINATOR, DEVICES, HOST, HOST_FILE, PORT, RANK, SIZE};
@@ -21,25 +24,17 @@ pub(super) const SET: Set = Set {
     title: "MLX",
     note: "; exec and launch write the ring's MLX_HOSTFILE, for which the hosts of all ranks must be known, from the launcher or by \
            exec --meet; set MLX_IBV_DEVICES for JACCL or NCCL_HOST_IP for NCCL, and none is written",
+    page: PAGE,
     additions: &[
-        rank(RANK, PAGE),
-        size(SIZE, PAGE),
-        addition(HOST, "the host of rank 0, for the NCCL backend", PAGE, |info| {
-            Ok(Some(info.master_addr()?.to_string()))
-        }),
-        addition(PORT, "the port at the host of rank 0, for the NCCL backend", PAGE, |info| {
-            Ok(Some(info.master_port().to_string()))
-        }),
+        rank(RANK),
+        size(SIZE),
+        addition(HOST, "the host of rank 0, for the NCCL backend", master_addr),
+        addition(PORT, "the port at the host of rank 0, for the NCCL backend", master_port),
+        addition(COORDINATOR, "`host:port` of rank 0, for the JACCL backend", endpoint_of_master),
         addition(
-            COORDINATOR,
-            "`host:port` of rank 0, for the JACCL backend",
-            PAGE,
-            endpoint_of_master,
-        ),
-        decided(
             HOST_FILE,
             "a temporary file for the ring backend: a JSON list of the `address:port` of each rank",
-            PAGE,
+            decided,
         ),
     ],
     file: Some(host_file),

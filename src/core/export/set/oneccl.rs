@@ -8,14 +8,15 @@ const PAGE: &str = "[env-variables.rst](https://github.com/uxlfoundation/oneCCL/
 pub(super) const SET: Set = Set {
     name: "oneccl",
     title: "oneCCL",
+    page: PAGE,
     additions: &[
-        addition(BY, "`none`: the two variables below give the place", PAGE, |_| {
+        addition(BY, "`none`: the two variables below give the place", |_| {
             Ok(Some(NONE.to_owned()))
         }),
-        addition(LOCAL_RANK, "the number of this process on its node, from 0", PAGE, |info| {
+        addition(LOCAL_RANK, "the number of this process on its node, from 0", |info| {
             number(Some(local_rank(info, Target::OneCcl)?))
         }),
-        local_size(LOCAL_SIZE, PAGE),
+        local_size(LOCAL_SIZE),
     ],
     ..Set::PLAIN
 };

@@ -8,6 +8,7 @@ use crate::cluster::interface::OwnAddr;
 use crate::error::{Error, Reason};
 use crate::launcher::Launcher;
 use crate::launcher::placement::LaunchStyle;
+use crate::value::host::Host;
 use crate::value::port::Port;
 
 /// Returns `host:port` of each rank, in rank order. On each host, ports start at the master's, one
@@ -17,17 +18,14 @@ pub(super) fn endpoints(info: &ClusterInfo, target: Target) -> Result<Vec<String
     if let Some(endpoints) = &info.endpoints {
         return Ok(endpoints.to_vec());
     }
+    let own = |(host, rank): (&Host, u32)| Ok(host.with_port(port(info, rank, target.title())?));
     if info.local_world_size() == Some(size) {
         let host = info.master_addr()?;
-        return (0..size)
-            .map(|rank| Ok(host.with_port(port(info, rank, target.title())?)))
-            .collect();
+        return (0..size).map(|rank| own((host, rank))).collect();
     }
     if let Some((hosts, per_node)) = info.hosts().zip(ranks_of_each_node(info)) {
         let ranks = hosts.iter().flat_map(|host| (0..per_node).map(move |rank| (host, rank)));
-        return ranks
-            .map(|(host, rank)| Ok(host.with_port(port(info, rank, target.title())?)))
-            .collect();
+        return ranks.map(own).collect();
     }
     let remedy = "start all ranks on one node, or one process on each node of a platform that lists its nodes";
     Err(Error::new(Reason::HostsUnknown { program: target.title(), world_size: size }, remedy)
@@ -59,10 +57,8 @@ pub(super) fn ipv4_endpoints(
     target: Target,
 ) -> Result<Vec<(String, Port)>, Error> {
     let split = |endpoint: String| {
-        let found = endpoint
-            .rsplit_once(':')
-            .filter(|(host, _)| !host.contains(':'))
-            .and_then(|(host, port)| Some((host.to_owned(), port.parse().ok()?)));
+        let found = endpoint.rsplit_once(':').filter(|(host, _)| !host.contains(':'));
+        let found = found.and_then(|(host, port)| Some((host.to_owned(), port.parse().ok()?)));
         found.ok_or_else(|| {
             let what = format!("an IPv4 address of each rank, and a rank is at {endpoint}");
             let remedy = "set MPIENV_MASTER_ADDR to an IPv4 address, so that the ranks use IPv4";
@@ -85,11 +81,8 @@ fn ranks_of_each_node(info: &ClusterInfo) -> Option<u32> {
 
 fn port(info: &ClusterInfo, local_rank: u32, program: &'static str) -> Result<Port, Error> {
     let first = info.master_port();
-    let port = u16::try_from(local_rank)
-        .ok()
-        .and_then(|rank| first.get().checked_add(rank))
-        .and_then(Port::new);
-    port.ok_or_else(|| {
+    let port = u16::try_from(local_rank).ok().and_then(|rank| first.get().checked_add(rank));
+    port.and_then(Port::new).ok_or_else(|| {
         let what =
             format!("a port for each rank of a node, and {first} + {local_rank} is above 65535");
         Error::new(Reason::ProgramNeeds { program, what }, "set a lower MASTER_PORT")

@@ -12,6 +12,7 @@ const PAGE: &str = "[comms/torchcomms/utils/Utils.cpp](https://github.com/meta-p
 pub(super) const SET: Set = Set {
     name: "torchcomms",
     title: "torchcomms",
-    additions: &[rank(RANK, PAGE), size(SIZE, PAGE)],
+    page: PAGE,
+    additions: &[rank(RANK), size(SIZE)],
     ..Set::PLAIN
 };

@@ -13,31 +13,30 @@ pub(super) const NODE_RANK: &str = "node_rank";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Piece<'a> {
     Text(String),
+    /// A name.
     Value(&'a str),
-    Sum { left: Operand<'a>, sign: char, right: Operand<'a> },
-    Condition { first_node: bool },
-}
-
-/// One side of a sum.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Operand<'a> {
-    Name(&'a str),
-    Number(u64),
+    /// Each side is a name or a number.
+    Sum {
+        left: &'a str,
+        sign: char,
+        right: &'a str,
+    },
+    Condition {
+        first_node: bool,
+    },
 }
 
 impl<'a> Piece<'a> {
     /// Returns the names whose values it needs.
-    pub(super) fn names(&self) -> impl Iterator<Item = &'a str> + use<'a> {
-        let operands = match *self {
-            Piece::Text(_) => [None, None],
-            Piece::Value(name) => [Some(Operand::Name(name)), None],
-            Piece::Sum { left, right, .. } => [Some(left), Some(right)],
-            Piece::Condition { .. } => [Some(Operand::Name(NODE_RANK)), None],
+    pub(super) fn names(&self) -> Vec<&'a str> {
+        let mut names = match *self {
+            Piece::Text(_) => vec![],
+            Piece::Value(name) => vec![name],
+            Piece::Sum { left, right, .. } => vec![left, right],
+            Piece::Condition { .. } => vec![NODE_RANK],
         };
-        operands.into_iter().flatten().filter_map(|operand| match operand {
-            Operand::Name(name) => Some(name),
-            Operand::Number(_) => None,
-        })
+        names.retain(|name| is_name(name));
+        names
     }
 }
 
@@ -76,26 +75,18 @@ fn placeholder(inside: &str) -> Result<Piece<'_>, Fault> {
     if let Some(index) = CONDITIONS.iter().position(|condition| *condition == inside) {
         return Ok(Piece::Condition { first_node: index == 0 });
     }
-    let malformed = || Fault::Malformed(inside.to_owned());
-    let Some(at) = inside.find(['+', '-', '*']) else {
-        return match operand(inside) {
-            Some(Operand::Name(name)) => Ok(Piece::Value(name)),
-            _ => Err(malformed()),
-        };
+    let (is_right, piece) = match inside.char_indices().find(|(_, c)| "+-*".contains(*c)) {
+        None => (is_name(inside), Piece::Value(inside)),
+        Some((at, sign)) => {
+            let (left, right) = (inside[..at].trim(), inside[at + 1..].trim());
+            let is_side = |side| is_name(side) || digits::<u64>(side).is_some();
+            (is_side(left) && is_side(right), Piece::Sum { left, sign, right })
+        }
     };
-    let (left, right) = inside.split_at(at);
-    let sign = right.chars().next().ok_or_else(malformed)?;
-    let left = operand(left).ok_or_else(malformed)?;
-    let right = operand(&right[1..]).ok_or_else(malformed)?;
-    Ok(Piece::Sum { left, sign, right })
+    if is_right { Ok(piece) } else { Err(Fault::Malformed(inside.to_owned())) }
 }
 
-fn operand(text: &str) -> Option<Operand<'_>> {
-    let text = text.trim();
-    if let Some(number) = digits(text) {
-        return Some(Operand::Number(number));
-    }
-    let is_name = text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
-        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
-    is_name.then_some(Operand::Name(text))
+fn is_name(text: &str) -> bool {
+    text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }

@@ -39,8 +39,8 @@ impl Daemons {
         let mut daemons: Vec<u32> = Vec::new();
         for range in numbers.split(',') {
             let (first, count) = range.split_once('(').unwrap_or((range, "1)"));
-            let (first, count): (u32, u32) =
-                (first.parse().ok()?, count.strip_suffix(')')?.parse().ok()?);
+            let first: u32 = first.parse().ok()?;
+            let count: u32 = count.strip_suffix(')')?.parse().ok()?;
             let last = first.checked_add(count)?;
             if daemons.len() as u64 + u64::from(count) > MOST_HOSTS {
                 return None;
@@ -59,14 +59,12 @@ fn name_at(names: &str, position: usize) -> Option<String> {
     let mut rest = names;
     loop {
         // A comma within brackets does not end an entry.
-        let open = rest.find('[').unwrap_or(rest.len());
-        let end = match rest.find(',') {
-            Some(comma) if comma < open => comma,
-            _ => {
-                let close = rest.find(']').unwrap_or(0).max(open.min(rest.len()));
-                rest[close..].find(',').map_or(rest.len(), |comma| close + comma)
-            }
+        let mut is_within = false;
+        let is_end = |c: char| {
+            is_within = c == '[' || is_within && c != ']';
+            c == ',' && !is_within
         };
+        let end = rest.find(is_end).unwrap_or(rest.len());
         let entry = &rest[..end];
         match numbered(entry) {
             None if entry.is_empty() || entry.contains(['[', ']']) => return None,
@@ -143,16 +141,14 @@ pub(super) fn mpirun_is_alone(seen: Seen, environment: &Environment) -> Option<b
         let has_first = if index == 0 { before == 0 } else { before >= index };
         has_first && if others == 0 { after == 0 } else { after >= others }
     };
-    match (can_be(without), can_be(with)) {
-        (true, true) => {
-            // Usually, all hosts but the last have as many ranks as this one.
-            let all = u64::from(nodes) * u64::from(local_size);
-            let is_full = all - u64::from(local_size) < u64::from(size) && u64::from(size) <= all;
-            let is = |index: u32| is_full && before == index * local_size;
-            either(is(without), is(with))
-        }
-        (without, with) => either(without, with),
+    if can_be(without) != can_be(with) {
+        return Some(can_be(without));
     }
+    // Usually, all hosts but the last have as many ranks as this one.
+    let all = u64::from(nodes) * u64::from(local_size);
+    let is_full = all - u64::from(local_size) < u64::from(size) && u64::from(size) <= all;
+    let is = |index: u32| can_be(index) && is_full && before == index * local_size;
+    either(is(without), is(with))
 }
 
 /// The same for hosts that get a rank each in turn, until they are full.

@@ -59,26 +59,24 @@ struct Order {
 /// Returns the order of a step's hosts, or `None` if the components' lists leave it in doubt.
 fn order(environment: &Environment, step: &Hostlist<'_>, size: u32) -> Option<Order> {
     let step: HashSet<_> = step.iter().take(MOST_HOSTS).collect();
-    let mut first = None;
+    // The variable that names rank 0's host.
+    let mut of_first = None;
     let mut hosts: Vec<Cow<'_, str>> = Vec::new();
     for component in 0..size.min(MOST_COMPONENTS) {
         let names = LISTS.map(|list| format!("{list}{component}"));
-        let text = |name: &String| environment.text(name);
-        let variable = names.iter().find(|name| text(name).is_some())?;
-        let list = Hostlist::parse(text(variable)?).ok()?;
+        let set = |name: &'_ String| Some((name.clone(), environment.text(name)?));
+        let (variable, list) = names.iter().find_map(set)?;
+        let list = Hostlist::parse(list).ok()?;
         let before = hosts.len();
         hosts.extend(list.iter().take(MOST_HOSTS).filter(|host| step.contains(host)));
-        match &first {
-            None => {
-                first = hosts.first().map(|host| (host.clone().into_owned(), variable.to_owned()))
-            }
-            // If a node belongs to two components, the step may be in the later one, which begins
-            // elsewhere.
-            Some((first, _)) if hosts[before..].contains(&Cow::Borrowed(first)) => return None,
-            Some(_) => {}
+        // If a node belongs to two components, the step may be in the later one, which begins
+        // elsewhere.
+        if of_first.is_some() && hosts[before..].contains(&hosts[0]) {
+            return None;
         }
+        of_first = of_first.or((!hosts.is_empty()).then_some(variable));
     }
-    let (first, variable) = first?;
+    let (variable, first) = (of_first?, hosts.first()?.clone().into_owned());
     let is_each_once = hosts.iter().collect::<HashSet<_>>().len() == hosts.len();
     let hosts = is_each_once.then(|| hosts.into_iter().map(Cow::into_owned).collect());
     Some(Order { first, variable, hosts })
