@@ -153,13 +153,11 @@ impl ClusterInfo {
     #[doc(hidden)]
     pub fn with_interface(&self, found: Option<OwnInterface>) -> ClusterInfo {
         let mut info = self.clone();
-        for (name, value) in found.iter().flat_map(|own| &own.variables) {
-            if *name == nccl::VARIABLE {
-                let asked =
-                    self.asked_interface().map_or(&Interface::Default, |asked| &asked.value);
-                info.surroundings.nccl.ifname =
-                    Sourced::new(Some(value.clone()), format!("the interface {asked}"));
-            }
+        let mut variables = found.iter().flat_map(|own| &own.variables);
+        if let Some((_, value)) = variables.find(|(name, _)| *name == nccl::VARIABLE) {
+            let asked = self.asked_interface().map_or(&Interface::Default, |asked| &asked.value);
+            let source = format!("the interface {asked}");
+            info.surroundings.nccl.ifname = Sourced::new(Some(value.clone()), source);
         }
         info.surroundings.interface = found;
         info

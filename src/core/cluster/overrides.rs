@@ -165,13 +165,12 @@ impl Overrides {
 /// Rejects values of variables that not every process reads, which would otherwise go unnoticed.
 fn check_others(environment: &Environment) -> Result<(), Error> {
     environment.setting::<u32>(ASK)?;
-    let quiet = environment.setting_text(QUIET)?;
-    match quiet.filter(|text| !["0", "1"].contains(text)) {
+    match environment.setting_text(QUIET)? {
+        None | Some("0" | "1") => Ok(()),
         Some(text) => {
             let reason = Reason::Malformed("not 0 or 1 (silences warnings)".to_owned());
             Err(Error::of_setting(reason, QUIET, text))
         }
-        None => Ok(()),
     }
 }
 
