@@ -46,7 +46,7 @@ pub(crate) mod spec;
 pub(crate) mod starter;
 pub(crate) mod synonym;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::str::FromStr;
 use std::sync::LazyLock;
 
@@ -296,13 +296,13 @@ pub(crate) static VARIABLES: LazyLock<BTreeSet<&'static str>> = LazyLock::new(||
 /// Variables that more than one launcher sets: a change in one of them does not show which launcher
 /// made it.
 static SHARED: LazyLock<BTreeSet<&'static str>> = LazyLock::new(|| {
-    let mut setters: BTreeMap<&str, u32> = BTreeMap::new();
+    let (mut all, mut shared) = (BTreeSet::new(), BTreeSet::new());
     for spec in specs() {
         let read = spec.variables().map(|variable| variable.name);
         let set: BTreeSet<_> = read.chain(spec.also_sets.iter().copied()).collect();
-        set.into_iter().for_each(|name| *setters.entry(name).or_default() += 1);
+        shared.extend(set.into_iter().filter(|name| !all.insert(*name)));
     }
-    setters.into_iter().filter(|&(_, setters)| setters > 1).map(|(name, _)| name).collect()
+    shared
 });
 
 /// Returns whether more than one launcher sets a variable.
