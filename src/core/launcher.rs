@@ -44,9 +44,8 @@ mod volcano;
 pub(crate) mod sample;
 pub(crate) mod spec;
 pub(crate) mod starter;
-pub(crate) mod synonym;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::str::FromStr;
 use std::sync::LazyLock;
 
@@ -296,13 +295,13 @@ pub(crate) static VARIABLES: LazyLock<BTreeSet<&'static str>> = LazyLock::new(||
 /// Variables that more than one launcher sets: a change in one of them does not show which launcher
 /// made it.
 static SHARED: LazyLock<BTreeSet<&'static str>> = LazyLock::new(|| {
-    let mut setters: BTreeMap<&str, u32> = BTreeMap::new();
+    let (mut all, mut shared) = (BTreeSet::new(), BTreeSet::new());
     for spec in specs() {
         let read = spec.variables().map(|variable| variable.name);
         let set: BTreeSet<_> = read.chain(spec.also_sets.iter().copied()).collect();
-        set.into_iter().for_each(|name| *setters.entry(name).or_default() += 1);
+        shared.extend(set.into_iter().filter(|name| !all.insert(*name)));
     }
-    setters.into_iter().filter(|&(_, setters)| setters > 1).map(|(name, _)| name).collect()
+    shared
 });
 
 /// Returns whether more than one launcher sets a variable.
@@ -325,6 +324,45 @@ pub(crate) fn local_variables() -> BTreeSet<&'static str> {
 /// Records every launcher's variables as they are now.
 pub(crate) fn seen(environment: &Environment) -> Seen {
     Seen::of(environment, VARIABLES.iter().copied())
+}
+
+/// What users call launchers, with blanks between them, and the names to use.
+const SYNONYMS: &[(&str, &str)] = &[
+    (
+        "pbs torque openpbs pbs-pro pbspro qsub",
+        "PBS starts the ranks with an MPI: choose open-mpi, hydra (MPICH, Intel MPI) or pals (Cray)",
+    ),
+    (
+        "sge uge grid-engine gridengine",
+        "Grid Engine starts the ranks with an MPI: choose open-mpi or hydra (MPICH, Intel MPI)",
+    ),
+    ("lsf bsub", "LSF starts the ranks with jsrun or an MPI: choose jsm, open-mpi or hydra"),
+    (
+        "mpi mpirun mpiexec",
+        "choose the MPI: open-mpi, hydra (MPICH, Intel MPI), mvapich or pals (Cray)",
+    ),
+    ("openmpi ompi", "its name is open-mpi"),
+    (
+        "azureml azure",
+        "AzureML starts the ranks with mpirun (`type: mpi`): choose open-mpi; or sets RANK and WORLD_SIZE (`type: pytorch`): \
+         choose user",
+    ),
+    ("mpich intel-mpi intelmpi impi", "its name is hydra"),
+    ("srun sbatch", "its name is slurm"),
+    ("jsrun", "its name is jsm"),
+    ("aprun cray", "its name is pals"),
+    ("torch pytorch torchelastic", "its name is torchrun"),
+    ("k8s", "its name is kubernetes"),
+    ("none", "its name is alone"),
+];
+
+/// Returns which launcher is meant by the name of a batch system or of a launcher's program.
+pub fn meant_launcher(name: &str) -> Option<&'static str> {
+    let name = name.to_ascii_lowercase().replace(['_', ' '], "-");
+    SYNONYMS
+        .iter()
+        .find(|(names, _)| names.split(' ').any(|known| known == name))
+        .map(|(_, meant)| *meant)
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ const BETWEEN: char = '#';
 /// How many bytes the secret has.
 const SECRET: usize = 32;
 /// How often a job can ask.
-const MOST_QUESTIONS: u32 = 1000;
+const MOST_QUESTIONS: usize = 1000;
 
 /// Who asks.
 #[derive(Clone, Debug)]
@@ -74,7 +74,7 @@ fn secret() -> Option<String> {
     Some(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-fn key(number: u32) -> String {
+fn key(number: usize) -> String {
     format!("mpienv-{number}")
 }
 
@@ -107,14 +107,13 @@ impl Store<'_> {
     }
 
     /// Returns how often all ranks have asked.
-    fn asked_before(&mut self) -> Result<u32, String> {
+    fn asked_before(&mut self) -> Result<usize, String> {
         for number in 0..MOST_QUESTIONS {
             if self.get(&key(number))?.is_none() {
                 return Ok(number);
             }
         }
-        let most = MOST_QUESTIONS as usize;
-        Err(no_room("the list of questions of this job", most, most))
+        Err(no_room("the list of questions of this job", MOST_QUESTIONS, MOST_QUESTIONS))
     }
 
     fn get(&mut self, key: &str) -> Result<Option<String>, String> {

@@ -10,7 +10,7 @@ use crate::cluster::nccl::NcclIfname;
 use crate::environment::Environment;
 use crate::error::{Error, Reason};
 use crate::launcher::Launcher;
-use crate::launcher::synonym::meant_launcher;
+use crate::launcher::meant_launcher;
 use crate::value::host::Host;
 use crate::value::port::{Port, PortError, PortRange};
 use crate::value::rank::Rank;

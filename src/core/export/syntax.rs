@@ -5,8 +5,8 @@ use crate::export::dialect::Dialect;
 /// Why a dialect cannot express something.
 pub(crate) type Reason = &'static str;
 
-/// Returns the lines that set a variable, including their line ends; in JSON, a member of an object.
-/// Except in JSON, the value contains no NUL.
+/// Returns the lines that set a variable, including their line ends; in JSON, a member of an
+/// object. Except in JSON, the value contains no NUL.
 pub(super) fn set(dialect: Dialect, name: &str, value: &str) -> Result<String, Reason> {
     let refused = match dialect {
         Dialect::Csh => value

@@ -61,8 +61,8 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     placement.with_roster(TABLE, &devices)?.with_master(format!("{TABLE}: rank 0's server"), first)
 }
 
-/// Returns the devices of a table in rank order, each with its server and its number there, or what is
-/// wrong with the table.
+/// Returns the devices of a table in rank order, each with its server and its number there, or what
+/// is wrong with the table.
 fn devices(table: &Json) -> Result<Vec<(&str, u32)>, String> {
     let status = table.get("status").and_then(Json::text).unwrap_or("completed");
     if status != "completed" {

@@ -18,7 +18,8 @@ use crate::value::sourced::Sourced;
 
 /// MPICH's launcher for one host. Its variables do not say that all ranks are there.
 pub(crate) const ON_ONE_HOST: &str = "mpiexec.gforker";
-/// How many processes are inspected, this one and its ancestors. The limit ends the search even if the chain changes meanwhile.
+/// How many processes are inspected, this one and its ancestors. The limit ends the search even if
+/// the chain changes meanwhile.
 const MOST: usize = 65;
 /// Linux truncates the name of a process to this many bytes.
 const NAME: usize = 15;

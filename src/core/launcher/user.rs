@@ -227,7 +227,8 @@ fn read_node_rank(
     };
     let more: NodesVars = marker.read(environment)?;
     let (nodes, count) = (number(NODES, more.nodes)?, number(COUNT, more.count)?);
-    if let (Some(nodes), Some(count)) = (more.nodes, more.count.filter(|&n| Some(n) != more.nodes))
+    if let (Some(nodes), Some(count)) = (more.nodes, more.count)
+        && nodes != count
     {
         let why = format!("it contradicts {NODES}=\"{nodes}\"");
         return Err(marker.launcher.refuse(Reason::Malformed(why), COUNT, count));
@@ -289,8 +290,8 @@ impl Numbers<'_> {
             return Err(contradiction(marker, &size, &[&nodes, &local_size]));
         }
         let Ok(all) = u32::try_from(all) else {
-            let why =
-                format!("{} processes on each of so many nodes are too many", local_size.value);
+            let here = local_size.value;
+            let why = format!("{here} processes on each of so many nodes are too many");
             return Err(launcher.refuse(Reason::Malformed(why), &nodes.source, nodes.value));
         };
         let source = format!("{NODE_RANK}, {} and {LOCAL_RANK}", local_size.source);
