@@ -125,7 +125,7 @@ pub(super) enum Results {
 }
 
 impl Operation {
-    pub(super) fn of_reduction(by: Reduction, results: Results) -> Operation {
+    fn of_reduction(by: Reduction, results: Results) -> Operation {
         let [to_all, in_parts, to_one] = match by {
             Reduction::Sum => [AllReduceSum, ReduceScatterSum, ReduceSum],
             Reduction::Min => [AllReduceMin, ReduceScatterMin, ReduceMin],

@@ -85,18 +85,14 @@ impl<'a> Numbers<'a> {
         self.kind.ranges(self.count(), size)
     }
 
-    /// Like [`Numbers::blocks`], but with a single empty block if there are no numbers, so that
-    /// ranks still meet.
-    pub(super) fn blocks_or_none(&mut self, bytes: usize) -> impl Iterator<Item = Numbers<'_>> {
-        let kind = self.kind;
-        let none = self.bytes.is_empty().then_some(Numbers { kind, bytes: &mut [] });
-        none.into_iter().chain(self.blocks(bytes))
-    }
-
-    /// The numbers, `bytes` bytes at a time.
+    /// The numbers, `bytes` bytes at a time. If there are none, a single empty block, so that ranks
+    /// still meet.
     pub(super) fn blocks(&mut self, bytes: usize) -> impl Iterator<Item = Numbers<'_>> {
         let kind = self.kind;
-        self.bytes.chunks_mut(bytes).map(move |bytes| Numbers { kind, bytes })
+        let none = self.bytes.is_empty().then_some(&mut [][..]);
+        none.into_iter()
+            .chain(self.bytes.chunks_mut(bytes))
+            .map(move |bytes| Numbers { kind, bytes })
     }
 }
 

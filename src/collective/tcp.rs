@@ -103,16 +103,8 @@ impl Tcp {
     }
 
     fn of(rank: Rank, members: Members) -> Tcp {
-        let (others, sum) = (Scratch::default(), Scratch::default());
-        Tcp {
-            rank,
-            members,
-            others,
-            sum,
-            rejected: 0,
-            why: String::new(),
-            join: |tcp| Ok(Box::new(tcp)),
-        }
+        let (others, sum, why) = (Scratch::default(), Scratch::default(), String::new());
+        Tcp { rank, members, others, sum, rejected: 0, why, join: |tcp| Ok(Box::new(tcp)) }
     }
 
     fn size(&self) -> usize {

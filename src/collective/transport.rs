@@ -165,8 +165,8 @@ pub trait Transport: Send {
 
     /// Every rank gets the bytes of rank `root`.
     fn broadcast(&mut self, call: Call, bytes: &mut [u8], root: u32) -> Result<()> {
-        let mut into: Vec<&mut [u8]> = Vec::new();
-        into.resize_with(self.rank().size() as usize, Default::default);
+        let mut into: Vec<&mut [u8]> =
+            (0..self.rank().size()).map(|_| Default::default()).collect();
         if self.rank().index() == root {
             return self.gather(call, bytes, &mut into);
         }

@@ -80,13 +80,11 @@ impl From<CollectiveError> for Failure {
 
 /// The code of a result. This thread keeps a failure.
 fn code(result: Result<i32, Failure>) -> i32 {
-    let failure = match result {
-        Ok(code) => return code,
-        Err(failure) => failure,
-    };
-    let code = failure.code;
-    LAST.set(Some(failure));
-    code
+    result.unwrap_or_else(|failure| {
+        let code = failure.code;
+        LAST.set(Some(failure));
+        code
+    })
 }
 
 /// Makes a call of a group.

@@ -3,9 +3,9 @@
 use bytemuck::cast_slice;
 
 use super::Group;
-use crate::call::{Operation, Reduce, Results};
+use crate::call::{Reduce, Results};
 use crate::cancel::Canceller;
-use crate::element::{Element, ElementKind};
+use crate::element::Element;
 use crate::error::Result;
 use crate::numbers::Numbers;
 use crate::reduction::Reduction;
@@ -191,14 +191,13 @@ impl Group {
         mut compute: impl FnMut(usize, &mut [T]),
         other_work: impl FnOnce(),
     ) -> Result<()> {
-        self.check_mean(T::KIND, by, Results::ToAll)?;
+        let reduce = Reduce::new(by, Results::ToAll, T::KIND, values.len());
+        self.check_mean(reduce)?;
         if part == 0 {
-            let operation = Operation::of_reduction(by, Results::ToAll);
             let reason = "parts of 0 numbers".to_owned();
-            return Err(self.refuse_as("all_reduce_in_parts", operation, reason));
+            return Err(self.refuse_as("all_reduce_in_parts", reduce.call.operation, reason));
         }
         let part = part.min(values.len().max(1)) * size_of::<T>();
-        let reduce = Reduce::new(by, Results::ToAll, T::KIND, values.len());
         let _canceling = CancelingOnPanic(self.canceller());
         let transport = self.next();
         let mut compute = |at: usize, bytes: &mut [u8]| {
@@ -296,17 +295,14 @@ impl Group {
     }
 
     /// Fails if the numbers have no mean, and it is asked for.
-    pub(super) fn check_mean(
-        &mut self,
-        kind: ElementKind,
-        by: Reduction,
-        results: Results,
-    ) -> Result<()> {
-        if by != Reduction::Mean || kind.has_fractions() {
-            return Ok(());
+    pub(super) fn check_mean(&mut self, Reduce { call, by }: Reduce) -> Result<()> {
+        match call.kind {
+            Some(kind) if by == Reduction::Mean && !kind.has_fractions() => {
+                let reason = format!("{} has no mean: sum the values and divide", kind.name());
+                Err(self.refuse(call.operation, reason))
+            }
+            _ => Ok(()),
         }
-        let reason = format!("{} has no mean: sum the values and divide", kind.name());
-        Err(self.refuse(Operation::of_reduction(by, results), reason))
     }
 }
 

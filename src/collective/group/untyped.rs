@@ -40,10 +40,10 @@ impl Group {
         by: Reduction,
         root: Option<u32>,
     ) -> Result<()> {
-        let (kind, results) = (numbers.kind(), root.map_or(Results::ToAll, Results::To));
-        self.check_root(Operation::of_reduction(by, results), root)?;
-        self.check_mean(kind, by, results)?;
-        let reduce = Reduce::new(by, results, kind, numbers.count()).meaning(self.meant);
+        let results = root.map_or(Results::ToAll, Results::To);
+        let reduce = self.reduction(by, results, &numbers);
+        self.check_root(reduce.call.operation, root)?;
+        self.check_mean(reduce)?;
         self.next().reduce(reduce, numbers)
     }
 
@@ -55,9 +55,8 @@ impl Group {
         by: Reduction,
         longest: Duration,
     ) -> Result<Begun> {
-        self.check_mean(numbers.kind(), by, Results::ToAll)?;
-        let reduce = Reduce::new(by, Results::ToAll, numbers.kind(), numbers.count());
-        let (reduce, made) = (reduce.meaning(self.meant), self.made);
+        let (reduce, made) = (self.reduction(by, Results::ToAll, &numbers), self.made);
+        self.check_mean(reduce)?;
         let begun = self.next().begin_reduce(reduce, numbers, longest)?;
         if begun == Begun::Refused {
             self.made = made;
@@ -67,8 +66,7 @@ impl Group {
 
     /// Ends what was begun with the same arguments.
     pub fn end_reduce(&mut self, numbers: Numbers<'_>, by: Reduction) -> Result<()> {
-        let reduce = Reduce::new(by, Results::ToAll, numbers.kind(), numbers.count());
-        self.transport.end_reduce(reduce.meaning(self.meant), numbers)
+        self.transport.end_reduce(self.reduction(by, Results::ToAll, &numbers), numbers)
     }
 
     /// As [`Group::reduce_scatter_into`].
@@ -78,16 +76,14 @@ impl Group {
         part: Numbers<'_>,
         by: Reduction,
     ) -> Result<()> {
-        let kind = part.kind();
-        self.check_mean(kind, by, Results::InParts)?;
-        let all = values.len() / kind.size();
+        let all = values.len() / part.kind().size();
+        let reduce = Reduce::new(by, Results::InParts, part.kind(), all).meaning(self.meant);
+        self.check_mean(reduce)?;
         let (count, share) = (part.count(), self.rank().share_of(all).len());
         if count != share {
             let reason = format!("room for {count} numbers, and this rank's part has {share}");
-            let operation = Operation::of_reduction(by, Results::InParts);
-            return Err(self.refuse_as("reduce_scatter_into", operation, reason));
+            return Err(self.refuse_as("reduce_scatter_into", reduce.call.operation, reason));
         }
-        let reduce = Reduce::new(by, Results::InParts, kind, all).meaning(self.meant);
         self.next().reduce_scatter(reduce, values, part)
     }
 
@@ -118,8 +114,7 @@ impl Group {
         let call = self.moving(operation, kind, bytes.len(), root);
         if root.is_some_and(|root| root != own) {
             // The transport takes a part of each rank, of no length where nothing is received.
-            let mut none: Vec<&mut [u8]> = Vec::new();
-            none.resize_with(self.size() as usize, Default::default);
+            let mut none: Vec<_> = (0..self.size()).map(|_| Default::default()).collect();
             return self.next().gather(call, bytes, &mut none);
         }
         self.check_lengths(operation, bytes.len(), all.iter().map(|part| part.len()))?;
@@ -149,17 +144,16 @@ impl Group {
             into[own as usize].copy_from_slice(parts[own as usize]);
             return self.next().scatter(call, parts, into);
         };
-        let mut all: Vec<&mut [u8]> = Vec::new();
-        all.resize_with(self.size() as usize, Default::default);
+        let mut all: Vec<&mut [u8]> = (0..self.size()).map(|_| Default::default()).collect();
         if let Some(part) = into.first_mut() {
             all[root as usize] = part;
         }
-        // A rank that sends none may have passed some.
-        let parts = if root == own { parts } else { &[] };
         if root == own {
             all[own as usize].copy_from_slice(parts[own as usize]);
+            return self.next().scatter(call, parts, &mut all);
         }
-        self.next().scatter(call, parts, &mut all)
+        // A rank that sends none may have passed some.
+        self.next().scatter(call, &[], &mut all)
     }
 
     /// As [`Group::send`], [`Group::receive`] or [`Group::send_receive`] with other ranks.
@@ -254,6 +248,10 @@ impl Group {
 }
 
 impl Group {
+    fn reduction(&self, by: Reduction, results: Results, numbers: &Numbers<'_>) -> Reduce {
+        Reduce::new(by, results, numbers.kind(), numbers.count()).meaning(self.meant)
+    }
+
     /// A call that moves so many bytes of each rank.
     fn moving(
         &self,

@@ -22,7 +22,7 @@ impl Shared {
         numbers: &mut Numbers<'_>,
     ) -> Result<()> {
         let Reduce { call, by } = reduce;
-        for mut chunk in numbers.blocks_or_none(self.memory.slot()) {
+        for mut chunk in numbers.blocks(self.memory.slot()) {
             self.round(call, |slot, _| copy(slot, chunk.bytes()))?;
             if call.concerns(self.memory.own()) {
                 self.add_up(by, chunk)?;
@@ -110,7 +110,7 @@ impl Shared {
         let (ranks, own, kind) = (self.memory.ranks(), self.memory.own(), numbers.kind());
         let Reduce { call, by } = reduce;
         let is_due = call.concerns(own);
-        for mut chunk in numbers.blocks_or_none(self.memory.slot()) {
+        for mut chunk in numbers.blocks(self.memory.slot()) {
             let parts = chunk.ranges(ranks);
             let values = chunk.bytes();
             self.round(call, |slot, _| copy(slot, values))?;

@@ -75,8 +75,7 @@ impl Members {
         if self.members.iter().copied().eq(0..links.size()) {
             return links.transfer(transfer, &mut by_place, None);
         }
-        let mut by_rank: Vec<Exchange<'_>> = Vec::new();
-        by_rank.resize_with(links.size(), Exchange::default);
+        let mut by_rank: Vec<_> = (0..links.size()).map(|_| Exchange::default()).collect();
         for (&member, exchange) in self.members.iter().zip(by_place) {
             by_rank[member] = exchange;
         }
@@ -99,8 +98,7 @@ impl Members {
         beside: Option<&mut Beside<'_>>,
     ) -> Result<()> {
         let mut links = self.links();
-        let mut by_rank: Vec<Exchange<'_>> = Vec::new();
-        by_rank.resize_with(links.size(), Exchange::default);
+        let mut by_rank: Vec<_> = (0..links.size()).map(|_| Exchange::default()).collect();
         let mut call = Call::BARRIER;
         // The rank that receives answers with an empty frame.
         let halves = [

@@ -133,8 +133,7 @@ fn exchange_hellos(
     let lower = &contacts[..rank.index() as usize];
     let addresses: Vec<SocketAddr> = lower.iter().map(|contact| contact.address).collect();
     let deadline = Instant::now() + timeout;
-    let mut places: Vec<Option<Joined>> = Vec::new();
-    places.resize_with(contacts.len(), || None);
+    let mut places: Vec<Option<Joined>> = contacts.iter().map(|_| None).collect();
     let stop = AtomicBool::new(false);
     let late = |rank| {
         let (host, seconds) = (contacts[rank as usize].host.clone(), timeout.as_secs_f64());

@@ -151,8 +151,9 @@ impl Pair<'_> {
             .map_err(CollectiveError::Socket)?;
         let mut peers = Vec::from([None, None]);
         peers[1 - own as usize] = Some(peer);
-        let links = Links::new(own, peers, self.timeout).map_err(CollectiveError::Socket)?;
-        Ok(Tcp::of(rank, Members::world(links.named(self.names.to_vec()))))
+        let mut links = Links::new(own, peers, self.timeout).map_err(CollectiveError::Socket)?;
+        links.names = self.names.to_vec();
+        Ok(Tcp::of(rank, Members::world(links)))
     }
 
     fn joined(

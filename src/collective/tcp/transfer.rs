@@ -54,7 +54,7 @@ pub(crate) struct Links {
     /// By their numbers in the world; `None` for this rank.
     peers: Vec<Option<Peer>>,
     /// What errors call each rank, if they do not call it by its number in the world.
-    names: Vec<u32>,
+    pub(super) names: Vec<u32>,
     poll: Poll,
     events: Events,
     pub(crate) timeout: Duration,
@@ -117,12 +117,6 @@ impl Links {
             failed: None,
             owner: Owner::current(),
         })
-    }
-
-    /// The same links, in whose errors each rank has another number.
-    pub(super) fn named(mut self, names: Vec<u32>) -> Links {
-        self.names = names;
-        self
     }
 
     /// What errors call a rank.
