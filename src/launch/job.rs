@@ -8,7 +8,6 @@ mod coordinator;
 mod link;
 mod message;
 mod nodes;
-mod silence;
 mod workers;
 
 use std::process::Command;
