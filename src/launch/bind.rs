@@ -268,7 +268,6 @@ const TELL_DEVICE: &str = "list the devices by number in CUDA_VISIBLE_DEVICES wi
                            CUDA_DEVICE_ORDER=PCI_BUS_ID, or use core or numa instead";
 
 /// Returns NUMA nodes for a message: `NUMA node 0`, `NUMA nodes 0-1,3`.
-#[must_use]
 pub fn numa_nodes(nodes: &[u32]) -> String {
     let noun = if nodes.len() == 1 { "NUMA node" } else { "NUMA nodes" };
     format!("{noun} {}", ranges(nodes))

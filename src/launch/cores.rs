@@ -28,13 +28,11 @@ impl Allowed {
     ///
     /// Hardware threads of one core share its arithmetic units, so two of them compute no faster
     /// than one. PyTorch and MKL start one thread for each core too.
-    #[must_use]
     pub fn at_once(&self) -> u32 {
         self.within_quota(self.cores)
     }
 
     /// Returns how many hardware threads there are within the cgroup's quota, at least 1.
-    #[must_use]
     pub fn hardware_threads(&self) -> u32 {
         self.within_quota(u32::try_from(self.cpus.len()).unwrap_or(u32::MAX))
     }
@@ -48,7 +46,6 @@ impl Allowed {
 
 /// Returns what a process that this one starts may use: without the binding of this process, unless
 /// it keeps that.
-#[must_use]
 pub fn of_children(keep_binding: bool) -> Allowed {
     let then = || {
         if !keep_binding {
@@ -65,7 +62,6 @@ pub fn of_children(keep_binding: bool) -> Allowed {
 ///
 /// CPUs that the cgroup forbids are not counted, because no option of a launcher can bring them
 /// back.
-#[must_use]
 pub fn count() -> Option<(usize, usize)> {
     Some((affinity::allowed().ok()?.len(), affinity::usable().ok()?.len()))
 }
@@ -90,7 +86,7 @@ fn cores_of(cpus: &Cpus, sys: &Path) -> u32 {
     let core = |cpu: u32| {
         let list = folder.join(format!("cpu{cpu}/topology/thread_siblings_list"));
         let siblings = fs::read_to_string(list).ok().and_then(|list| list.trim().parse().ok());
-        siblings.and_then(|siblings: Cpus| siblings.first()).unwrap_or(cpu)
+        siblings.and_then(|siblings: Cpus| siblings.first().copied()).unwrap_or(cpu)
     };
     let count = match is_off {
         true => cpus.len(),

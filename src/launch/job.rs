@@ -8,7 +8,6 @@ mod coordinator;
 mod link;
 mod message;
 mod nodes;
-mod silence;
 mod workers;
 
 use std::process::Command;
@@ -174,7 +173,7 @@ impl<'a> Job<'a> {
         let (cause, mut no_restart) = describe(&error);
         let (mut after, mut endings) = (Time(Duration::ZERO), Vec::new());
         if let Some(running) = running {
-            if running.has_fault() {
+            if running.faults.is_left() {
                 no_restart = no_restart.or(Some(NoRestart::Output));
             }
             if self.signals.has_asked() {

@@ -74,7 +74,6 @@ pub fn end_with_parent(parent: u32) -> io::Result<()> {
 
 /// Splits the text of `/proc/PID/stat`, `number (name) state ...`, into the name, which may contain
 /// anything, and the fields after it.
-#[must_use]
 pub fn stat_fields(stat: &str) -> Option<(&str, Vec<&str>)> {
     let (head, fields) = stat.rsplit_once(") ")?;
     Some((head.split_once(" (")?.1, fields.split_ascii_whitespace().collect()))

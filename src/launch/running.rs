@@ -71,7 +71,8 @@ pub(super) struct Running {
     watch: Option<Watch>,
     /// The folder of the workers' output, if it goes to files.
     logs: Option<Folder>,
-    faults: Faults,
+    /// What kept output from being written, unless an error has reported it.
+    pub(super) faults: Faults,
     grace: Grace,
     /// A request that follows from a worker that the terminal stopped after it was asked to exit.
     stuck: Option<Request>,
@@ -168,11 +169,6 @@ impl Running {
     /// Returns the time from the start to the first failure, or until now if there is none.
     pub(super) fn ran_for(&self) -> Duration {
         self.failed.unwrap_or_else(Instant::now).saturating_duration_since(self.started)
-    }
-
-    /// Returns whether output could not be written and no error has reported it.
-    pub(super) fn has_fault(&self) -> bool {
-        self.faults.is_left()
     }
 
     /// Waits for all workers of an attempt, and stops the others when one fails here or on another

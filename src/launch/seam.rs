@@ -42,7 +42,6 @@ pub fn places(launch: &mut Launch) -> &[ClusterInfo] {
 }
 
 /// Returns what must be the same on every node.
-#[must_use]
 pub fn node_options(launch: &Launch) -> NodeOptions {
     launch.node_options()
 }

@@ -95,7 +95,6 @@ impl Share {
 }
 
 /// Returns the share of each of this node's ranks, which this process starts.
-#[must_use]
 pub fn of_workers(ranks: u32, keep_binding: bool) -> Share {
     Share::divided(cores::of_children(keep_binding), ranks)
 }
@@ -105,7 +104,6 @@ pub fn of_workers(ranks: u32, keep_binding: bool) -> Share {
 ///
 /// `keep_binding`: the program keeps the launcher's binding, and otherwise only one that
 /// [`widen_default_binding`](crate::seam::widen_default_binding) leaves.
-#[must_use]
 pub fn of_rank(info: &ClusterInfo, environment: &Environment, keep_binding: bool) -> Option<Share> {
     let ranks = match info.launcher() {
         Launcher::Alone => 1,

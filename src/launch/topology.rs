@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::fmt;
 use std::fs;
+use std::ops::Deref;
 use std::path::Path;
 use std::str::FromStr;
 
@@ -40,7 +41,6 @@ impl Topology {
     /// Reads `sys/devices/system/{cpu,node}` and `sys/bus/pci/devices` below a root folder.
     ///
     /// Files that are missing leave out what they would say. A container may have none at all.
-    #[must_use]
     pub fn read(root: &Path) -> Topology {
         let system = root.join("sys/devices/system");
         let online: Cpus = text(&system.join("cpu/online")).unwrap_or_default();
@@ -55,7 +55,7 @@ impl Topology {
             let siblings = text(&folder.join("thread_siblings_list")).unwrap_or_default();
             let cpus: Cpus = online.and(&siblings).iter().chain([cpu]).collect();
             seen.extend(cpus.iter());
-            let node = nodes.iter().find(|(_, cpus)| cpus.contains(cpu)).map(|(node, _)| *node);
+            let node = nodes.iter().find(|(_, cpus)| cpus.contains(&cpu)).map(|(node, _)| *node);
             cores.push(Core { cpus, node, package: text(&folder.join("physical_package_id")) });
         }
         Topology { cores: in_order(cores), devices: Devices::read(root) }
@@ -65,14 +65,13 @@ impl Topology {
     /// them.
     ///
     /// A CPU that is not listed, as in a container without `/sys`, is a core of its own.
-    #[must_use]
     pub fn cores_of(&self, cpus: &Cpus) -> Vec<Core> {
         let cores = self.cores.iter();
         let mut found: Vec<Core> = cores
             .map(|core| Core { cpus: core.cpus.and(cpus), ..core.clone() })
             .filter(|core| !core.cpus.is_empty())
             .collect();
-        let is_listed = |cpu: u32| self.cores.iter().any(|core| core.cpus.contains(cpu));
+        let is_listed = |cpu: u32| self.cores.iter().any(|core| core.cpus.contains(&cpu));
         let others = cpus.iter().filter(|cpu| !is_listed(*cpu));
         let alone = |cpu| Core { cpus: Cpus::from_iter([cpu]), node: None, package: None };
         found.extend(others.map(alone));
@@ -80,14 +79,12 @@ impl Topology {
     }
 
     /// Returns the numbers of the NUMA nodes that have cores.
-    #[must_use]
     pub fn nodes(&self) -> Vec<u32> {
         nodes_of(&self.cores)
     }
 }
 
 /// Returns the NUMA nodes of these cores, each once.
-#[must_use]
 pub fn nodes_of(cores: &[Core]) -> Vec<u32> {
     let nodes: BTreeSet<u32> = cores.iter().filter_map(|core| core.node).collect();
     nodes.into_iter().collect()
@@ -102,7 +99,7 @@ fn in_order(mut cores: Vec<Core>) -> Vec<Core> {
         *lowest = (*lowest).min(*package);
     }
     let socket = |core: &Core| sockets.get(&core.node).copied().flatten();
-    cores.sort_by_key(|core| (socket(core), core.node, core.package, core.cpus.first()));
+    cores.sort_by_key(|core| (socket(core), core.node, core.package, core.cpus.first().copied()));
     cores
 }
 
@@ -126,45 +123,27 @@ fn text<T: FromStr>(file: &Path) -> Option<T> {
 pub struct Cpus(BTreeSet<u32>);
 
 impl Cpus {
-    /// Returns how many CPUs there are.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    /// Returns whether there is no CPU.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// Returns the lowest CPU.
-    #[must_use]
-    pub fn first(&self) -> Option<u32> {
-        self.0.first().copied()
-    }
-
-    /// Returns whether a CPU is in the set.
-    #[must_use]
-    pub fn contains(&self, cpu: u32) -> bool {
-        self.0.contains(&cpu)
-    }
-
     /// Returns the CPUs, in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = u32> {
         self.0.iter().copied()
     }
 
     /// Returns the CPUs that are in both sets.
-    #[must_use]
     pub fn and(&self, other: &Cpus) -> Cpus {
         Cpus(self.0.intersection(&other.0).copied().collect())
     }
 
     /// Returns the CPUs that are in at least one of the sets.
-    #[must_use]
     pub fn or(&self, other: &Cpus) -> Cpus {
         Cpus(self.0.union(&other.0).copied().collect())
+    }
+}
+
+impl Deref for Cpus {
+    type Target = BTreeSet<u32>;
+
+    fn deref(&self) -> &BTreeSet<u32> {
+        &self.0
     }
 }
 

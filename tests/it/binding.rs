@@ -112,7 +112,7 @@ fn more_ranks_than_cores_share_them_evenly_and_a_note_says_so() {
     let many = one[0].len() + 1;
     let (ranks, stderr) = launched(many, &["--bind", "core"]);
     assert!(stderr.starts_with(&format!("mpienv: bind core: {many} ranks share ")), "{stderr}");
-    let uses = |cpu| ranks.iter().filter(|cpus| cpus.contains(cpu)).count();
+    let uses = |cpu| ranks.iter().filter(|cpus| cpus.contains(&cpu)).count();
     let uses: Vec<usize> = one[0].iter().map(uses).collect();
     assert!(uses.iter().max().unwrap() - uses.iter().min().unwrap() <= 1, "{uses:?}");
 }

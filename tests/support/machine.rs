@@ -143,7 +143,9 @@ pub fn list(text: &str) -> Cpus {
 fn mask(cpus: &Cpus) -> String {
     let words = cpus.iter().max().map_or(1, |last| last / 32 + 1);
     let word = |word: u32| {
-        (0..32).filter(|bit| cpus.contains(word * 32 + bit)).fold(0_u32, |all, bit| all | 1 << bit)
+        (0..32)
+            .filter(|bit| cpus.contains(&(word * 32 + bit)))
+            .fold(0_u32, |all, bit| all | 1 << bit)
     };
     let texts: Vec<String> = (0..words).rev().map(|index| format!("{:08x}", word(index))).collect();
     texts.join(",")

@@ -6,10 +6,9 @@ use std::process::ExitStatus;
 use std::time::Duration;
 
 use super::message::{Event, FinalFailure, Order, Urgency, Verdict};
-use super::silence::{Answers, Silence};
 use crate::report::{Ending, How};
 use crate::restart::{Cause, Failure, NoRestart, pause};
-use crate::stall::Stall;
+use crate::stall::{RankState, Stall};
 use crate::wire::Time;
 
 /// Decides for all nodes.
@@ -190,11 +189,81 @@ impl Coordinator {
     }
 }
 
+/// The silence of all nodes in the current attempt.
+#[derive(Debug, Default)]
+struct Silence {
+    /// The nodes without an active worker.
+    silent: Vec<u32>,
+    /// The number of the last round of looks. It is never used again, so that a late answer does
+    /// not count for a later round.
+    round: u32,
+    /// What is known in the current round, if there is one.
+    looks: Option<Answers>,
+}
+
+/// The answers of one round.
+#[derive(Debug, Default)]
+struct Answers {
+    nodes: Vec<u32>,
+    /// The longest time that the attempt has run on a node.
+    after: Duration,
+    ranks: Vec<RankState>,
+}
+
+impl Silence {
+    /// Begins another attempt.
+    fn begin(&mut self) {
+        self.silent.clear();
+        self.looks = None;
+    }
+
+    fn silent(&mut self, node: u32) {
+        if !self.silent.contains(&node) {
+            self.silent.push(node);
+        }
+    }
+
+    /// Notes that a worker of this node has been active. What was seen meanwhile does not count.
+    fn active(&mut self, node: u32) {
+        self.silent.retain(|silent| *silent != node);
+        self.looks = None;
+    }
+
+    /// Begins a round of looks if all nodes are silent and none has begun, and returns its number.
+    fn next_round(&mut self, nodes: usize) -> Option<u32> {
+        if self.silent.len() < nodes || self.looks.is_some() {
+            return None;
+        }
+        self.round = self.round.wrapping_add(1);
+        self.looks = Some(Answers::default());
+        Some(self.round)
+    }
+
+    /// Adds what a node has seen in a round. Returns all of it once every node has answered that
+    /// is not in `over`.
+    fn seen(
+        &mut self,
+        node: u32,
+        round: u32,
+        seen: (Duration, Vec<RankState>),
+        over: &[u32],
+    ) -> Option<Answers> {
+        let (after, ranks) = seen;
+        let looks = self.looks.as_mut().filter(|_| round == self.round)?;
+        if looks.nodes.contains(&node) {
+            return None;
+        }
+        looks.nodes.push(node);
+        looks.after = looks.after.max(after);
+        looks.ranks.extend(ranks);
+        let has_answered = |node: &u32| looks.nodes.contains(node) || over.contains(node);
+        self.silent.iter().all(has_answered).then(|| self.looks.take())?
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    use crate::stall::RankState;
 
     fn failed_by(node: u32, no_restart: Option<NoRestart>, cause: Cause) -> Event {
         let (host, after) = (format!("node{node}"), Time(Duration::from_secs(3)));

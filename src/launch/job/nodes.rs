@@ -145,7 +145,6 @@ pub fn tell_if_on_one_host<'a>(hosts: impl IntoIterator<Item = &'a str>) {
 
 impl NodeOptions {
     /// Returns whether the launches of all nodes stay connected.
-    #[must_use]
     pub fn is_joint(&self) -> bool {
         self.max_restarts > 0 || self.stall_timeout.is_some()
     }

@@ -139,86 +139,50 @@ fn text(process: u32, name: &str) -> Option<String> {
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Numbers and names. A call that is not here has its number as its name.
-#[cfg(target_arch = "x86_64")]
-const CALLS: &[(u64, &str)] = &[
-    (0, "read"),
-    (1, "write"),
-    (7, "poll"),
-    (16, "ioctl"),
-    (17, "pread64"),
-    (18, "pwrite64"),
-    (19, "readv"),
-    (20, "writev"),
-    (23, "select"),
-    (24, "sched_yield"),
-    (34, "pause"),
-    (35, "nanosleep"),
-    (42, "connect"),
-    (43, "accept"),
-    (44, "sendto"),
-    (45, "recvfrom"),
-    (46, "sendmsg"),
-    (47, "recvmsg"),
-    (61, "wait4"),
-    (72, "fcntl"),
-    (73, "flock"),
-    (74, "fsync"),
-    (75, "fdatasync"),
-    (128, "rt_sigtimedwait"),
-    (130, "rt_sigsuspend"),
-    (202, "futex"),
-    (230, "clock_nanosleep"),
-    (232, "epoll_wait"),
-    (247, "waitid"),
-    (257, "openat"),
-    (270, "pselect6"),
-    (271, "ppoll"),
-    (281, "epoll_pwait"),
-    (288, "accept4"),
-    (299, "recvmmsg"),
-    (426, "io_uring_enter"),
-    (441, "epoll_pwait2"),
-    (449, "futex_waitv"),
+/// The names of calls, their numbers on x86_64, and those that most other architectures share. A call
+/// that is not here has its number as its name.
+const CALLS: [(&str, u64, u64); 38] = [
+    ("read", 0, 63),
+    ("write", 1, 64),
+    ("poll", 7, NONE),
+    ("ioctl", 16, 29),
+    ("pread64", 17, 67),
+    ("pwrite64", 18, 68),
+    ("readv", 19, 65),
+    ("writev", 20, 66),
+    ("select", 23, NONE),
+    ("sched_yield", 24, 124),
+    ("pause", 34, NONE),
+    ("nanosleep", 35, 101),
+    ("connect", 42, 203),
+    ("accept", 43, 202),
+    ("sendto", 44, 206),
+    ("recvfrom", 45, 207),
+    ("sendmsg", 46, 211),
+    ("recvmsg", 47, 212),
+    ("wait4", 61, 260),
+    ("fcntl", 72, 25),
+    ("flock", 73, 32),
+    ("fsync", 74, 82),
+    ("fdatasync", 75, 83),
+    ("rt_sigtimedwait", 128, 137),
+    ("rt_sigsuspend", 130, 133),
+    ("futex", 202, 98),
+    ("clock_nanosleep", 230, 115),
+    ("epoll_wait", 232, NONE),
+    ("waitid", 247, 95),
+    ("openat", 257, 56),
+    ("pselect6", 270, 72),
+    ("ppoll", 271, 73),
+    ("epoll_pwait", 281, 22),
+    ("accept4", 288, 242),
+    ("recvmmsg", 299, 243),
+    ("io_uring_enter", 426, 426),
+    ("epoll_pwait2", 441, 441),
+    ("futex_waitv", 449, 449),
 ];
-/// The numbers that most other architectures share.
-#[cfg(not(target_arch = "x86_64"))]
-const CALLS: &[(u64, &str)] = &[
-    (22, "epoll_pwait"),
-    (25, "fcntl"),
-    (29, "ioctl"),
-    (32, "flock"),
-    (56, "openat"),
-    (63, "read"),
-    (64, "write"),
-    (65, "readv"),
-    (66, "writev"),
-    (67, "pread64"),
-    (68, "pwrite64"),
-    (72, "pselect6"),
-    (73, "ppoll"),
-    (82, "fsync"),
-    (83, "fdatasync"),
-    (95, "waitid"),
-    (98, "futex"),
-    (101, "nanosleep"),
-    (115, "clock_nanosleep"),
-    (124, "sched_yield"),
-    (133, "rt_sigsuspend"),
-    (137, "rt_sigtimedwait"),
-    (202, "accept"),
-    (203, "connect"),
-    (206, "sendto"),
-    (207, "recvfrom"),
-    (211, "sendmsg"),
-    (212, "recvmsg"),
-    (242, "accept4"),
-    (243, "recvmmsg"),
-    (260, "wait4"),
-    (426, "io_uring_enter"),
-    (441, "epoll_pwait2"),
-    (449, "futex_waitv"),
-];
+/// The number of a call that these architectures do not have.
+const NONE: u64 = u64::MAX;
 
 /// A system call in which a thread is blocked.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -234,8 +198,11 @@ impl Call {
         let mut words = text.split_ascii_whitespace();
         // `running`, or -1 if it is blocked elsewhere in the kernel.
         let number: u64 = words.next()?.parse().ok()?;
-        let known = CALLS.iter().find(|(known, _)| *known == number).map(|(_, name)| *name);
-        let name = known.map_or_else(|| format!("system call {number}"), str::to_owned);
+        let known = CALLS.iter().find(|(_, x86_64, other)| {
+            number == if cfg!(target_arch = "x86_64") { *x86_64 } else { *other }
+        });
+        let name =
+            known.map_or_else(|| format!("system call {number}"), |known| known.0.to_owned());
         let arguments: Vec<&str> = words.collect();
         let is_zero = |index: usize| arguments.get(index) == Some(&"0x0");
         let is_sleep = match name.as_str() {

@@ -17,8 +17,6 @@ const AT_ONCE: usize = 8;
 /// How many frames a report has, and how long each may be, in characters.
 const FRAMES: usize = 12;
 const WIDTH: usize = 160;
-/// Says once that py-spy is absent.
-static TOLD: Once = Once::new();
 
 /// Returns the frames of the main thread of each process, innermost first. They are empty if the
 /// process does not run Python, or if py-spy is absent or must not read it.
@@ -27,14 +25,10 @@ static TOLD: Once = Once::new();
 pub(super) fn stacks(processes: &[u32], prepare: &dyn Fn(&mut Command)) -> Vec<Vec<String>> {
     let deadline = Instant::now() + LIMIT;
     let mut stacks = Vec::new();
-    let mut is_absent = false;
     for some in processes.chunks(AT_ONCE) {
         let start = |process: &u32| {
-            let wanted = !is_absent && Instant::now() < deadline && runs_python(*process);
-            let started = wanted.then(|| spy(*process, prepare))?;
-            is_absent |=
-                started.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
-            started.ok()
+            let wanted = Instant::now() < deadline && runs_python(*process);
+            wanted.then(|| spy(*process, prepare))?.inspect_err(tell_if_absent).ok()
         };
         let started: Vec<_> = some.iter().map(start).collect();
         stacks.extend(started.into_iter().map(|spy| {
@@ -43,15 +37,19 @@ pub(super) fn stacks(processes: &[u32], prepare: &dyn Fn(&mut Command)) -> Vec<V
             answer.map_or_else(Vec::new, |own| frames(&String::from_utf8_lossy(&own.stdout)))
         }));
     }
-    if is_absent {
-        // A report is made again if a rank was active meanwhile.
+    stacks
+}
+
+/// Says once that py-spy is absent: a report is made again if a rank was active meanwhile.
+fn tell_if_absent(error: &io::Error) {
+    static TOLD: Once = Once::new();
+    if error.kind() == io::ErrorKind::NotFound {
         TOLD.call_once(|| {
             tell(
                 "py-spy is not on PATH; after `pip install py-spy`, the report shows Python functions",
             );
         });
     }
-    stacks
 }
 
 /// Returns whether a process has loaded Python.

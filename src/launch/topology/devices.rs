@@ -57,7 +57,6 @@ impl Devices {
     }
 
     /// Returns the names of the models, each once, where NVIDIA's driver tells them.
-    #[must_use]
     pub fn models(&self) -> BTreeSet<&str> {
         self.all.iter().filter_map(|device| device.name.as_deref()).collect()
     }

@@ -118,8 +118,8 @@ impl Cores {
         let cores = |cpus: &Cpus| {
             let whole = |cpu: u32| {
                 let mut all = machine.topology.cores.iter();
-                let core = all.find(|core| core.cpus.contains(cpu));
-                core.and_then(|core| core.cpus.first()).unwrap_or(cpu)
+                let core = all.find(|core| core.cpus.contains(&cpu));
+                core.and_then(|core| core.cpus.first().copied()).unwrap_or(cpu)
             };
             cpus.iter().map(whole).collect::<Cpus>().to_string()
         };
