@@ -10,10 +10,10 @@ use super::error::{ConnectFailure, RendezvousError};
 use super::frame::{
     GREETING, Hello, LONGEST_TEXT, Purpose, ReplyHead, ReplyKind, Secret, Version, take,
 };
-use super::handshake::{Bad, Introduced, Link, is_timeout};
+use super::handshake::{Bad, Introduced, Link, OUT_OF_ORDER, is_timeout};
 use super::munge::{self, Unreadable};
 use super::{Channel, GRACE, Gathered, LONGEST_BLOB, Meeting, Rendezvous, table};
-use AttemptError::{Again, CutShort, Final};
+use AttemptError::{Again, Final};
 use mpienv_ask::seam::look_up;
 use mpienv_core::{Port, printable};
 
@@ -52,7 +52,7 @@ pub(super) fn join(
     let hello = Hello { version: Version::OWN, rank, size, purpose, port, run: settings.run, blob };
     let complaint = Hello { purpose: Purpose::OtherPort, blob: Vec::new(), ..hello.clone() };
     let mut pause = FIRST_PAUSE;
-    let (mut last, mut cut_short) = (None, None);
+    let mut last = None;
     loop {
         let limit = match attempt(settings, settings.port, &hello, deadline) {
             Ok(welcomed) => return wait(settings, welcomed),
@@ -60,19 +60,17 @@ pub(super) fn join(
             Err(Again(failure)) => {
                 let is_shared =
                     matches!(failure, ConnectFailure::Unresolved(_) | ConnectFailure::Munge(_));
-                // After a rank 0 that this rank does not believe has exited, what it sent still
-                // says more.
-                if !matches!(
-                    (&last, &failure),
-                    (Some(ConnectFailure::Munge(_)), ConnectFailure::Refused)
-                ) {
+                // An attempt that the deadline cut short says less than an earlier one. So does
+                // that a rank 0 which this rank did not believe has exited.
+                let says_less = match last {
+                    None => false,
+                    Some(ConnectFailure::Munge(_)) if failure == ConnectFailure::Refused => true,
+                    Some(_) => Instant::now() >= deadline,
+                };
+                if !says_less {
                     last = Some(failure);
                 }
                 if is_shared { SHARED_PAUSE } else { LONGEST_PAUSE }
-            }
-            Err(CutShort(failure)) => {
-                cut_short = Some(failure);
-                LONGEST_PAUSE
             }
         };
         let now = Instant::now();
@@ -85,7 +83,7 @@ pub(super) fn join(
         }
         let now = Instant::now();
         if now >= deadline {
-            let failure = last.or(cut_short).unwrap_or(ConnectFailure::TimedOut);
+            let failure = last.unwrap_or(ConnectFailure::TimedOut);
             return Err(RendezvousError::NoMaster {
                 rank,
                 master: settings.master(),
@@ -101,9 +99,13 @@ pub(super) fn join(
 /// How an attempt failed.
 enum AttemptError {
     Again(ConnectFailure),
-    /// The deadline cut the attempt short, so an earlier failure says more.
-    CutShort(ConnectFailure),
     Final(RendezvousError),
+}
+
+impl From<ConnectFailure> for AttemptError {
+    fn from(failure: ConnectFailure) -> AttemptError {
+        Again(failure)
+    }
 }
 
 /// A connection to rank 0, which has proven that it has the job's token.
@@ -126,30 +128,24 @@ fn attempt(
     let stream = connect(&addresses, deadline)?;
     let _ = stream.set_nodelay(true);
     let mut line = Link { stream, deadline: deadline.min(Instant::now() + WELCOME) };
-    let failed = |failure| {
-        if Instant::now() >= deadline { CutShort(failure) } else { Again(failure) }
-    };
-    let greeting = line.greeting().map_err(failed)?;
-    let secret = secret(settings, &greeting[GREETING..], line.deadline, failed)?;
+    let greeting = line.greeting()?;
+    let secret = secret(settings, &greeting[GREETING..], line.deadline)?;
     let said = line.say_hello(hello, &secret.key, &greeting);
-    let other = |error: io::Error| Again(ConnectFailure::Other(error.to_string()));
-    let (mut rank_0, written) = said.map_err(other)?;
+    let (mut rank_0, written) = said.map_err(|error| ConnectFailure::Other(error.to_string()))?;
     let head = rank_0.line.head().map_err(|failure| match written {
-        Err(error) if !is_timeout(&error) => {
-            Again(ConnectFailure::NotMpienv("it closed the connection".to_owned()))
-        }
-        _ => failed(failure),
+        Err(error) if !is_timeout(&error) => ConnectFailure::not_mpienv("it closed the connection"),
+        _ => failure,
     })?;
     match head.kind {
         ReplyKind::Welcome => {
             let welcome = rank_0.payload(head, 4 + SEALED_NUMBER).map_err(|bad| match bad {
-                Bad::Tag => Again(ConnectFailure::Unproven),
-                Bad::Io(_) => failed(ConnectFailure::NotMpienv("it broke off".to_owned())),
+                Bad::Tag => ConnectFailure::Unproven,
+                Bad::Io(_) => ConnectFailure::not_mpienv("it broke off"),
             })?;
             let mut welcome = &welcome[..];
             let left = take(&mut welcome);
             let (Some(left), Some(number)) = (left, rank_0.directions.open_number(welcome)) else {
-                return Err(Again(ConnectFailure::out_of_order()));
+                return Err(Again(ConnectFailure::not_mpienv(OUT_OF_ORDER)));
             };
             let left = Duration::from_millis(u32::from_be_bytes(left).into());
             Ok(Welcomed { rank_0, left, meeting: secret.key.of_meeting(&number) })
@@ -163,20 +159,18 @@ fn attempt(
             Some(failure) => match rank_0.payload(head, LONGEST_TEXT) {
                 Ok(text) => Final(failure(printable(&text))),
                 Err(Bad::Tag) => Again(ConnectFailure::Unproven),
-                Err(Bad::Io(error)) => Again(ConnectFailure::NotMpienv(error.to_string())),
+                Err(Bad::Io(error)) => Again(ConnectFailure::not_mpienv(error)),
             },
-            None => Again(ConnectFailure::out_of_order()),
+            None => Again(ConnectFailure::not_mpienv(OUT_OF_ORDER)),
         }),
     }
 }
 
-/// Returns the secret that this rank shares with what greeted it with this credential. `timed_out`
-/// says whether the job's deadline cut the attempt short.
+/// Returns the secret that this rank shares with what greeted it with this credential.
 fn secret(
     settings: &Rendezvous,
     credential: &[u8],
     deadline: Instant,
-    timed_out: impl Fn(ConnectFailure) -> AttemptError,
 ) -> Result<Secret, AttemptError> {
     let again = |text: &str| Again(ConnectFailure::Munge(text.to_owned()));
     match (settings.own_munge(), credential) {
@@ -192,9 +186,7 @@ fn secret(
             Err(Unreadable::Refused(reason)) => {
                 Err(again(&format!("its MUNGE credential is refused: {reason}")))
             }
-            Err(Unreadable::TimedOut) => {
-                Err(timed_out(ConnectFailure::Munge(munge::unfinished("unmunge"))))
-            }
+            Err(Unreadable::TimedOut) => Err(again(&munge::unfinished("unmunge"))),
         },
     }
 }
@@ -203,7 +195,7 @@ fn resolve(
     settings: &Rendezvous,
     port: Port,
     deadline: Instant,
-) -> Result<Vec<SocketAddr>, AttemptError> {
+) -> Result<Vec<SocketAddr>, ConnectFailure> {
     let name = settings.host.to_string();
     if let Ok(address) = name.parse() {
         return Ok(vec![SocketAddr::new(address, port.get())]);
@@ -213,17 +205,15 @@ fn resolve(
         Some(Ok(found)) if !found.is_empty() => Ok(found),
         Some(found) => {
             let why = found.err().map_or("no address".to_owned(), |error| error.to_string());
-            Err(Again(ConnectFailure::Unresolved(why)))
+            Err(ConnectFailure::Unresolved(why))
         }
-        None => {
-            Err(CutShort(ConnectFailure::Unresolved("the name server does not answer".to_owned())))
-        }
+        None => Err(ConnectFailure::Unresolved("the name server does not answer".to_owned())),
     }
 }
 
 /// Connects to the first address that accepts. The error is that of the last address that had
 /// enough time.
-fn connect(addresses: &[SocketAddr], deadline: Instant) -> Result<TcpStream, AttemptError> {
+fn connect(addresses: &[SocketAddr], deadline: Instant) -> Result<TcpStream, ConnectFailure> {
     let mut failure = None;
     for address in addresses {
         let left = deadline.saturating_duration_since(Instant::now());
@@ -241,7 +231,7 @@ fn connect(addresses: &[SocketAddr], deadline: Instant) -> Result<TcpStream, Att
             },
         }
     }
-    Err(failure.map_or(CutShort(ConnectFailure::TimedOut), Again))
+    Err(failure.unwrap_or(ConnectFailure::TimedOut))
 }
 
 fn is_with_itself(stream: &TcpStream) -> bool {
@@ -287,7 +277,7 @@ fn wait(settings: &Rendezvous, welcomed: Welcomed) -> Result<(Gathered, Channel)
         }
         kind => match failure(kind) {
             Some(failure) => return Err(failure(printable(&read(LONGEST_TEXT)?))),
-            None => return Err(settings.lost("it answered out of order")),
+            None => return Err(settings.lost(OUT_OF_ORDER)),
         },
     };
     let Introduced { line, directions } = rank_0;

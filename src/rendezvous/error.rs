@@ -244,8 +244,8 @@ pub enum ConnectFailure {
 }
 
 impl ConnectFailure {
-    pub(super) fn out_of_order() -> ConnectFailure {
-        ConnectFailure::NotMpienv("it answered out of order".to_owned())
+    pub(super) fn not_mpienv(said: impl ToString) -> ConnectFailure {
+        ConnectFailure::NotMpienv(said.to_string())
     }
 }
 

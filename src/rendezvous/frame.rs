@@ -13,7 +13,7 @@ pub use hello::Purpose;
 pub(super) use hello::{FIRST, Hello, HelloReader, Reject, SHORT_BLOB, Secret};
 
 /// First bytes of every frame. The line ending reveals a transfer that rewrites text.
-const MAGIC: [u8; 8] = *b"mpienv\r\n";
+pub(super) const MAGIC: [u8; 8] = *b"mpienv\r\n";
 /// The protocol's version, increased whenever the frames change.
 const PROTOCOL: u16 = 10;
 /// Length of a reply's fixed part.

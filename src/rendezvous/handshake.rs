@@ -16,13 +16,16 @@ use mpienv_core::{Port, Rank};
 use crate::auth::{Bytes32, Exchange, JobKey, LENGTH, digest, for_purpose};
 use crate::error::ConnectFailure;
 use crate::frame::{
-    GREETING, HERE, Hello, HelloReader, REPLY_HEAD, ReplyHead, ReplyKind, Secret, Version,
+    GREETING, HERE, Hello, HelloReader, MAGIC, REPLY_HEAD, ReplyHead, ReplyKind, Secret, Version,
     greeting, reply,
 };
 use crate::munge::LONGEST_CREDENTIAL;
 
 pub use crate::auth::Directions;
 pub use crate::frame::Purpose;
+
+/// What a rank says of an answer that does not belong here.
+pub(crate) const OUT_OF_ORDER: &str = "it answered out of order";
 
 /// A connection whose reads and writes fail after a deadline.
 #[derive(Debug)]
@@ -45,12 +48,12 @@ impl Link {
         if head.kind != ReplyKind::Greeting
             || !(LENGTH..=LENGTH + LONGEST_CREDENTIAL).contains(&length)
         {
-            return Err(ConnectFailure::out_of_order());
+            return Err(ConnectFailure::not_mpienv(OUT_OF_ORDER));
         }
         let mut greeting = head.raw.to_vec();
         greeting.resize(REPLY_HEAD + length, 0);
         let payload = self.read_exact(&mut greeting[REPLY_HEAD..]);
-        payload.map_err(|error| ConnectFailure::NotMpienv(broke_off(&error)))?;
+        payload.map_err(|error| ConnectFailure::not_mpienv(broke_off(&error)))?;
         Ok(greeting)
     }
 
@@ -61,27 +64,25 @@ impl Link {
         while filled < head.len() {
             match self.read(&mut head[filled..]) {
                 Ok(0) => {
-                    return Err(ConnectFailure::NotMpienv(
-                        "it closed the connection without an answer".to_owned(),
+                    return Err(ConnectFailure::not_mpienv(
+                        "it closed the connection without an answer",
                     ));
                 }
                 Ok(length) => filled += length,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if is_timeout(&error) => return Err(ConnectFailure::Silent),
-                Err(error) => return Err(ConnectFailure::NotMpienv(broke_off(&error))),
+                Err(error) => return Err(ConnectFailure::not_mpienv(broke_off(&error))),
             }
             // Check after every read, to recognize at once another server that greets and then
             // waits.
-            let known = filled.min(8);
-            if head[..known] != reply(ReplyKind::Done, &[])[..known] {
-                return Err(ConnectFailure::NotMpienv(format!(
-                    "it said {:?}",
-                    String::from_utf8_lossy(&head[..filled])
-                )));
+            let known = filled.min(MAGIC.len());
+            if head[..known] != MAGIC[..known] {
+                let said = String::from_utf8_lossy(&head[..filled]);
+                return Err(ConnectFailure::not_mpienv(format!("it said {said:?}")));
             }
         }
         ReplyHead::decode(head)
-            .ok_or_else(|| ConnectFailure::NotMpienv("its answer cannot be read".to_owned()))
+            .ok_or_else(|| ConnectFailure::not_mpienv("its answer cannot be read"))
     }
 
     /// Answers the greeting. Another version may answer before it has read the whole hello, so the

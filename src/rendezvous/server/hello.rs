@@ -104,8 +104,8 @@ impl Server<'_> {
     fn is_closed_soon(&self, id: usize) -> bool {
         let Some(connection) = self.connections.get(id) else { return false };
         // Do not wait for a second conflict: the meeting has failed already.
-        let until = Instant::now()
-            + if self.problems.conflicts() == 0 { OVERTAKEN } else { Duration::ZERO };
+        let patience = if self.problems.conflicts() == 0 { OVERTAKEN } else { Duration::ZERO };
+        let until = Instant::now() + patience;
         while !connection.is_closed() {
             if Instant::now() >= until {
                 return false;
@@ -168,16 +168,15 @@ impl Server<'_> {
             self.turn_away(id);
             return self.close(id);
         }
-        if let Some(earlier) = self.joined.get(&rank).map(|joined| joined.id) {
-            // A rank whose first connection broke may reconnect before rank 0 notices.
-            if self.is_closed_soon(earlier) {
-                self.close(earlier);
-            }
+        // A rank whose first connection broke may reconnect before rank 0 notices.
+        let earlier = self.joined.get(&rank).map(|joined| joined.id);
+        if let Some(earlier) = earlier.filter(|&earlier| self.is_closed_soon(earlier)) {
+            self.close(earlier);
         }
         let earlier = self.joined.get(&rank).and_then(|joined| self.connections.get(joined.id));
+        let earlier = earlier.map(|connection| connection.peer);
         if rank == 0 || earlier.is_some() {
-            let first = earlier.map(|connection| connection.peer);
-            self.problems.duplicate(rank, first, peer);
+            self.problems.duplicate(rank, earlier, peer);
             return refuse(self);
         }
         if self.brought.saturating_add(blob.len()) > most_in_all(size) {
