@@ -103,7 +103,8 @@ pub(super) enum Cause {
 impl Failure {
     /// Returns whether a worker was killed from outside the job.
     pub(super) fn is_from_outside(&self) -> bool {
-        matches!(self.cause, Cause::Worker { status, .. } if is_killed(ExitStatus::from_raw(status)))
+        let Cause::Worker { status, .. } = self.cause else { return false };
+        is_killed(ExitStatus::from_raw(status))
     }
 
     /// Keeps only the part of the output that a summary shows.

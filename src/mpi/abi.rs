@@ -83,8 +83,8 @@ impl Constants {
     /// As in the `mpi.h` of Open MPI 4 and 5 and of MPICH 3 to 5, and in the `mpi_abi.h` of the MPI
     /// 5 standard. Intel MPI has the same constants as MPICH, by the MPICH ABI initiative.
     ///
-    /// `address` returns an object's address in Open MPI's library, or its name if the library lacks
-    /// it.
+    /// `address` returns an object's address in Open MPI's library, or its name if the library
+    /// lacks it.
     pub(super) fn of(
         abi: Abi,
         address: impl Fn(&'static str) -> Result<*mut c_void, &'static str>,

@@ -27,8 +27,8 @@ pub(super) struct Session {
     state: Mutex<State>,
     /// How many started calls are not done.
     pub started: AtomicU32,
-    /// The thread that initialized MPI. Others may call it, one at a time, only if `provided` is high
-    /// enough.
+    /// The thread that initialized MPI. Others may call it, one at a time, only if `provided` is
+    /// high enough.
     thread: ThreadId,
     /// The thread level that MPI provides.
     provided: c_int,

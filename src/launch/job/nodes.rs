@@ -35,8 +35,8 @@ const ARRIVAL: Duration = Duration::from_secs(600);
 /// which speaks only if the first one has not: it may be the one that is missing.
 const SAID_AFTER: [Duration; 2] = [Duration::from_secs(10), Duration::from_secs(60)];
 
-/// Waits for the launches of all nodes, of which `info` is this one, and connects them. Also returns
-/// how often the platform had restarted the job.
+/// Waits for the launches of all nodes, of which `info` is this one, and connects them. Also
+/// returns how often the platform had restarted the job.
 pub(super) fn meet(info: &ClusterInfo, own: &Introduction) -> Result<(Link, u32), LaunchError> {
     let (rank, port) = (info.rank(), info.launchers_port());
     let NodeOptions { max_restarts, node_timeout: Time(node_timeout), .. } = own.options;

@@ -139,8 +139,8 @@ fn text(process: u32, name: &str) -> Option<String> {
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// The names of calls, their numbers on x86_64, and those that most other architectures share. A call
-/// that is not here has its number as its name.
+/// The names of calls, their numbers on x86_64, and those that most other architectures share. A
+/// call that is not here has its number as its name.
 const CALLS: [(&str, u64, u64); 38] = [
     ("read", 0, 63),
     ("write", 1, 64),
