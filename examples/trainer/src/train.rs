@@ -380,8 +380,8 @@ impl Progress<'_, '_> {
     }
 }
 
-/// A GPU that is ready to train, like [`Training::data_parallel`], with those of the other ranks. The
-/// losses agree to rounding.
+/// A GPU that is ready to train, like [`Training::data_parallel`], with those of the other ranks.
+/// The losses agree to rounding.
 pub struct ReadyGpu {
     /// What rank 0 says of the devices before it trains.
     pub description: String,

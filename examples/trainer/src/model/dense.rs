@@ -10,8 +10,8 @@ use pulp::{Arch, Simd, WithSimd};
 /// The samples, or vectors of inputs, of a tile.
 const WIDE: usize = 2;
 
-/// A layer with `IN` inputs and `OUT` outputs. A tile computes `OUTS` outputs by [`WIDE`] samples (or
-/// vectors of inputs) at once. `OUTS` divides `OUT`. 8 to 10 sums and their operands fit in the
+/// A layer with `IN` inputs and `OUT` outputs. A tile computes `OUTS` outputs by [`WIDE`] samples
+/// (or vectors of inputs) at once. `OUTS` divides `OUT`. 8 to 10 sums and their operands fit in the
 /// registers of AVX2.
 pub enum Dense<const IN: usize, const OUT: usize, const OUTS: usize> {}
 
