@@ -3,76 +3,37 @@
 #![doc = include_str!("guide/links.txt")]
 #![doc = include_str!("guide/README.md")]
 
-#[doc = include_str!("guide/links.txt")]
-#[doc = include_str!("guide/commands.md")]
-pub mod commands {}
+/// Makes a module of each page.
+macro_rules! pages {
+    ($($(#[$condition:meta])? $page:ident,)+) => {
+        $(
+            $(#[$condition])?
+            #[doc = include_str!("guide/links.txt")]
+            #[doc = include_str!(concat!("guide/", stringify!($page), ".md"))]
+            pub mod $page {}
+        )+
+    };
+}
 
-#[doc = include_str!("guide/links.txt")]
-#[doc = include_str!("guide/hangs.md")]
-pub mod hangs {}
-
-#[doc = include_str!("guide/links.txt")]
-#[doc = include_str!("guide/findings.md")]
-pub mod findings {}
-
-#[doc = include_str!("guide/links.txt")]
-#[doc = include_str!("guide/variables.md")]
-pub mod variables {}
-
-#[doc = include_str!("guide/links.txt")]
-#[doc = include_str!("guide/platforms.md")]
-pub mod platforms {}
-
-#[doc = include_str!("guide/links.txt")]
-#[doc = include_str!("guide/containers.md")]
-pub mod containers {}
-
-#[doc = include_str!("guide/links.txt")]
-#[doc = include_str!("guide/gpus.md")]
-pub mod gpus {}
-
-#[doc = include_str!("guide/links.txt")]
-#[doc = include_str!("guide/administrators.md")]
-pub mod administrators {}
-
-#[doc = include_str!("guide/links.txt")]
-#[doc = include_str!("guide/security.md")]
-pub mod security {}
-
-#[doc = include_str!("guide/links.txt")]
-#[doc = include_str!("guide/pytorch.md")]
-pub mod pytorch {}
-
-// Its programs are doctests, which need these features.
-#[cfg(any(not(doctest), feature = "collective"))]
-#[doc = include_str!("guide/links.txt")]
-#[doc = include_str!("guide/rust.md")]
-pub mod rust {}
-
-#[doc = include_str!("guide/links.txt")]
-#[doc = include_str!("guide/collectives.md")]
-pub mod collectives {}
-
-#[doc = include_str!("guide/links.txt")]
-#[doc = include_str!("guide/programs.md")]
-pub mod programs {}
-
-#[doc = include_str!("guide/links.txt")]
-#[doc = include_str!("guide/launch.md")]
-pub mod launch {}
-
-#[doc = include_str!("guide/links.txt")]
-#[doc = include_str!("guide/comparison.md")]
-pub mod comparison {}
-
-#[doc = include_str!("guide/links.txt")]
-#[doc = include_str!("guide/test_results.md")]
-pub mod test_results {}
-
-#[doc = include_str!("guide/links.txt")]
-#[doc = include_str!("guide/wire_format.md")]
-pub mod wire_format {}
-
-#[doc = include_str!("guide/links.txt")]
-#[doc = include_str!("guide/how_it_works.md")]
-pub mod how_it_works {}
+pages! {
+    commands,
+    hangs,
+    findings,
+    variables,
+    platforms,
+    containers,
+    gpus,
+    administrators,
+    security,
+    pytorch,
+    // Its programs are doctests, which need these features.
+    #[cfg(any(not(doctest), feature = "collective"))]
+    rust,
+    collectives,
+    programs,
+    launch,
+    comparison,
+    test_results,
+    wire_format,
+    how_it_works,
+}

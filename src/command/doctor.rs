@@ -40,8 +40,8 @@ pub fn examine(info: &ClusterInfo, environment: &Environment, machine: &Machine)
     };
     let checks: [Option<Finding>; 14] = [
         master_link_local(info),
-        port::taken(info, machine.port, Severity::Error),
-        port::privileged(info, machine.port, Severity::Error),
+        port::taken(info, machine.port),
+        port::privileged(info, machine.port),
         port::ephemeral(info, machine),
         between_hosts(hostname_loopback(info, machine)),
         stale_open_mpi(machine.gone_session.clone()),
@@ -84,9 +84,13 @@ pub(crate) fn master_of_several_nodes(info: &ClusterInfo, patience: Duration) ->
         return None;
     }
     // A name that does not resolve yet may do so when the program needs it.
-    let mut found = not_here(info, &addresses(host, patience).ok()?, &interfaces())?;
-    found.severity = Severity::Warning;
-    Some(found)
+    not_here(info, &addresses(host, patience).ok()?, &interfaces()).map(as_warning)
+}
+
+/// Returns an error as it is before a program starts, which may not need what is wrong.
+fn as_warning(mut error: Finding) -> Finding {
+    error.severity = Severity::Warning;
+    error
 }
 
 /// Like [`master_of_one_node`], but for rank 0 of any job. Also returns the addresses of the

@@ -14,7 +14,8 @@ const FOR_EACH_RANK: u64 = 2;
 /// and `select` fails above 1024.
 #[must_use]
 pub(crate) struct OpenFiles {
-    before: Option<Rlimit>,
+    /// The soft limit that was there before, if it was raised.
+    pub(crate) before: Option<u64>,
 }
 
 impl OpenFiles {
@@ -22,37 +23,31 @@ impl OpenFiles {
     /// ranks need no more files.
     pub(crate) fn for_meeting(info: &ClusterInfo) -> OpenFiles {
         let others = u64::from(info.world_size().saturating_sub(1));
-        let before = getrlimit(Resource::Nofile);
+        let limit = getrlimit(Resource::Nofile);
         // Without a soft limit there is nothing to raise.
-        let Some(soft) = before.current.filter(|_| info.rank().is_first() && others > 0) else {
-            return OpenFiles { before: None };
-        };
-        let needed = soft.saturating_add(FOR_EACH_RANK * others);
-        let raised = before.maximum.map_or(needed, |hard| needed.min(hard));
+        let before = limit.current.filter(|_| info.rank().is_first() && others > 0);
         // If this fails, the meeting may still fit, and its own error says what it lacks.
-        let is_raised =
-            setrlimit(Resource::Nofile, Rlimit { current: Some(raised), ..before }).is_ok();
-        OpenFiles { before: is_raised.then_some(before) }
-    }
-
-    /// Returns the soft limit that was there before, if it was raised.
-    pub(crate) fn before(&self) -> Option<u64> {
-        self.before.as_ref()?.current
+        let is_raised = |soft: &u64| {
+            let needed = soft.saturating_add(FOR_EACH_RANK * others);
+            set(limit.maximum.map_or(needed, |hard| needed.min(hard))).is_ok()
+        };
+        OpenFiles { before: before.filter(is_raised) }
     }
 }
 
-/// Lowers the soft limit of this process, which its parent has raised.
+/// Lowers the soft limit of this process, which it or its parent has raised.
 pub(crate) fn restore(before: u64) {
+    // To lower it is always allowed, and files above it stay open.
+    let _ = set(before);
+}
+
+fn set(soft: u64) -> rustix::io::Result<()> {
     let limit = getrlimit(Resource::Nofile);
-    // Lowering it is always allowed.
-    let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(before), ..limit });
+    setrlimit(Resource::Nofile, Rlimit { current: Some(soft), ..limit })
 }
 
 impl Drop for OpenFiles {
     fn drop(&mut self) {
-        if let Some(before) = self.before.take() {
-            // To lower a soft limit is always allowed, and files above it stay open.
-            let _ = setrlimit(Resource::Nofile, before);
-        }
+        self.before.into_iter().for_each(restore);
     }
 }

@@ -98,7 +98,10 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     if options.dry_run {
         return Ok(print(&words)?);
     }
-    if let Some(bound) = options.apply_binding(&info, &environment)? {
+    if !options.keep_binding {
+        widen_default_binding(&info, &environment);
+    }
+    if let Some(bound) = bind::this_process(options.bind, &info, &environment, options.quiet)? {
         wanted.also.push(bound);
         // The program's threads are for the cores that it is bound to now.
         let runs = Runs { keeps_binding: true, ..runs };
@@ -137,19 +140,6 @@ impl Options {
     /// by themselves: a launcher, or the node's server of a template, such as `ray start`.
     fn starts_others(&self, info: &ClusterInfo, words: &[OsString]) -> bool {
         typed::find(words).is_some() || self.given.template && info.local_world_size() == Some(1)
-    }
-
-    /// Gives this process the cores that the command is to have. Returns the variable that tells
-    /// the command that it is bound.
-    fn apply_binding(
-        &self,
-        info: &ClusterInfo,
-        environment: &Environment,
-    ) -> Result<Option<(&'static str, String)>, Failure> {
-        if !self.keep_binding {
-            widen_default_binding(info, environment);
-        }
-        bind::this_process(self.bind, info, environment, self.quiet)
     }
 
     /// Prints what is probably wrong. Returns the codes of what is also wrong for the command.

@@ -172,7 +172,7 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     // Stays in effect while this process is connected to those of the other nodes. Only if a worker
     // can restore the limit for itself, for which this program must be found.
     let files = (is_joint && own_program().is_some()).then(|| OpenFiles::for_meeting(&info));
-    let before = files.as_ref().and_then(OpenFiles::before);
+    let before = files.as_ref().and_then(|files| files.before);
     let mut fault: Option<Failure> = None;
     // Once more, because ports and the number of the attempt change between attempts.
     let outcome = try_run(whole_process(launch), |place| {

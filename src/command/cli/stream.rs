@@ -59,24 +59,15 @@ pub(super) fn print_json(value: &impl Serialize) -> io::Result<()> {
 
 /// Writes text with styles at once, so that the reports of several ranks do not mix.
 pub(super) fn print_styled(text: &str) -> io::Result<()> {
-    let mut stdout = stdout()?;
-    match choice(&stdout) {
-        ColorChoice::Never => stdout.write_all(strip_str(text).to_string().as_bytes())?,
-        _ => AutoStream::always(&mut stdout).write_all(text.as_bytes())?,
-    }
-    stdout.flush()
+    print(styled_for(&io::stdout(), text).as_bytes())
 }
 
 /// Writes text with styles to stderr. If stderr is closed, the failure cannot be reported.
 pub(super) fn report(text: &str) {
-    if text.is_empty() {
-        return;
+    if !text.is_empty() {
+        // A single write keeps the lines of several ranks apart.
+        let _ = io::stderr().write_all(styled_for(&io::stderr(), text).as_bytes());
     }
-    // A single write keeps the lines of several ranks apart.
-    let _ = match choice(&io::stderr()) {
-        ColorChoice::Never => io::stderr().write_all(strip_str(text).to_string().as_bytes()),
-        _ => anstream::stderr().write_all(text.as_bytes()),
-    };
 }
 
 /// Returns whether a person reads stdout.
@@ -84,10 +75,12 @@ pub(super) fn is_read_by_a_person() -> bool {
     io::stdout().is_terminal() && !is_rank()
 }
 
-fn choice(stream: &impl RawStream) -> ColorChoice {
+/// Returns the text with its styles if this stream shows them, and otherwise without.
+fn styled_for(stream: &impl RawStream, text: &str) -> String {
     let environment = Environment::current();
     let is_asked = environment.get("CLICOLOR_FORCE").is_some_and(|value| value != "0");
-    if is_rank() && !is_asked { ColorChoice::Never } else { AutoStream::choice(stream) }
+    let is_plain = is_rank() && !is_asked || AutoStream::choice(stream) == ColorChoice::Never;
+    if is_plain { strip_str(text).to_string() } else { text.to_owned() }
 }
 
 /// Returns whether a launcher started this process. Open MPI gives each rank a terminal and copies

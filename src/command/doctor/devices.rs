@@ -1,9 +1,7 @@
 //! Checks whether each rank on this node has a device.
 
-use std::collections::BTreeMap;
-
 use crate::{ClusterInfo, Environment, Finding, Severity};
-use mpienv_core::seam::{SIMULATED, Shown, counted, is_device, ranges, shown, visible};
+use mpienv_core::seam::{SIMULATED, Shown, counted, is_device, shown, visible};
 use mpienv_launch::seam::Devices;
 use serde::Serialize;
 
@@ -100,27 +98,6 @@ pub(crate) fn only(
     }
     let seen = devices.visible(environment, info.local_rank()?).ok()?;
     if let [device] = seen[..] { Some(device.address.clone()) } else { None }
-}
-
-/// Returns a finding for each device that is the only one of several ranks. `ranks`: the host of
-/// each rank, and its only device.
-pub(crate) fn shared<'a>(ranks: impl Iterator<Item = (&'a str, Option<&'a str>)>) -> Vec<Finding> {
-    let mut users: BTreeMap<(&str, &str), Vec<u32>> = BTreeMap::new();
-    for (rank, (host, device)) in (0..).zip(ranks) {
-        if let Some(device) = device {
-            users.entry((host, device)).or_default().push(rank);
-        }
-    }
-    let shared = users.into_iter().filter(|(_, ranks)| ranks.len() > 1);
-    let of_device = |((host, device), own): ((&str, &str), Vec<u32>)| {
-        Finding::warning(
-            "device-shared",
-            format!("on {host}, ranks {} see only the same device, {device}", ranges(&own)),
-            "they share its memory and its time, and NCCL refuses two ranks on one device",
-            "start as many ranks as the node has devices, and show each rank another one, or all",
-        )
-    };
-    shared.map(of_device).collect()
 }
 
 /// Compares the lists of other makers than NVIDIA. One device may be each rank's own.

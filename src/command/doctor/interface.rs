@@ -2,8 +2,8 @@
 
 use std::net::IpAddr;
 
-use super::several_nodes;
-use crate::{ClusterInfo, Environment, Error, Finding, Severity};
+use super::{as_warning, several_nodes};
+use crate::{ClusterInfo, Environment, Error, Finding};
 use mpienv_ask::seam::{interfaces, is_bridge, names_of};
 use mpienv_core::seam::ASKED;
 
@@ -144,7 +144,5 @@ pub(crate) fn of_user(info: &ClusterInfo, environment: &Environment) -> Vec<Find
     let interfaces = interfaces();
     let found = [nccl(info, &interfaces), gloo(info, environment, &interfaces)];
     let is_absent = |finding: &Finding| finding.code != BRIDGE;
-    let mut found: Vec<_> = found.into_iter().flatten().filter(is_absent).collect();
-    found.iter_mut().for_each(|finding| finding.severity = Severity::Warning);
-    found
+    found.into_iter().flatten().filter(is_absent).map(as_warning).collect()
 }

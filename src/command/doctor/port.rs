@@ -2,8 +2,8 @@
 
 use std::ops::RangeInclusive;
 
-use super::{Machine, is_on_one_node, machine};
-use crate::{ClusterInfo, Finding, Port, PortRange, Severity};
+use super::{Machine, as_warning, is_on_one_node, machine};
+use crate::{ClusterInfo, Finding, Port, PortRange};
 use mpienv_core::seam::{self, ASKED, UNPRIVILEGED};
 use mpienv_rendezvous::seam::listen::PortState;
 
@@ -16,30 +16,25 @@ pub(crate) fn of_rank_0(info: &ClusterInfo) -> Option<Finding> {
     // Rank 0 of a job on several nodes may not be the one that listens.
     let listens = is_on_one_node(info) == Some(true) && !info.agent_listens();
     let state = if listens { machine::port(info) } else { PortState::Free };
-    taken(info, state, Severity::Warning).or_else(|| privileged_of_rank_0(info))
+    taken(info, state).map(as_warning).or_else(|| privileged_of_rank_0(info))
 }
 
 /// Reports that this user may not listen on the master's port, before a program starts. Tries only
 /// ports that are usually denied.
 pub(crate) fn privileged_of_rank_0(info: &ClusterInfo) -> Option<Finding> {
     let is_low = info.master_port().get() < UNPRIVILEGED;
-    privileged(info, is_low.then(|| machine::port(info))?, Severity::Warning)
+    privileged(info, is_low.then(|| machine::port(info))?).map(as_warning)
 }
 
 /// Reports that this user may not listen on the master's port, if it is in this state.
-pub(super) fn privileged(
-    info: &ClusterInfo,
-    state: PortState,
-    severity: Severity,
-) -> Option<Finding> {
+pub(super) fn privileged(info: &ClusterInfo, state: PortState) -> Option<Finding> {
     // The finding about the range names the cause already.
     let is_of_range = info.findings().iter().any(|found| found.code == "port-range-privileged");
     if state != PortState::Denied || is_of_range || info.agent_listens() {
         return None;
     }
     let port = info.master_port();
-    Some(Finding::new(
-        severity,
+    Some(Finding::error(
         "port-privileged",
         format!("this is rank 0, and its user may not listen on its port {port}"),
         "only root, or a process with CAP_NET_BIND_SERVICE, can listen there, so the ranks never \
@@ -52,7 +47,7 @@ pub(super) fn privileged(
 }
 
 /// Reports that another program uses the master's port, if it is in this state.
-pub(super) fn taken(info: &ClusterInfo, state: PortState, severity: Severity) -> Option<Finding> {
+pub(super) fn taken(info: &ClusterInfo, state: PortState) -> Option<Finding> {
     if state != PortState::InUse || info.agent_listens() {
         return None;
     }
@@ -61,8 +56,7 @@ pub(super) fn taken(info: &ClusterInfo, state: PortState, severity: Severity) ->
         Some((how, own)) => format!("{how}, so that the job uses its own port {own};"),
         None => "give all ranks another MASTER_PORT,".to_owned(),
     };
-    Some(Finding::new(
-        severity,
+    Some(Finding::error(
         "port-in-use",
         format!("this is rank 0, but another program already listens on its port {port}"),
         "rank 0 cannot listen there, or the other ranks connect to the wrong program",

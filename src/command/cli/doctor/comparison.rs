@@ -4,8 +4,9 @@
 use std::collections::BTreeMap;
 
 use crate::command::check::{CheckError, SAME_COMMAND, grouped};
-use crate::command::doctor::{self, Machine};
+use crate::command::doctor::Machine;
 use crate::{Finding, Severity, host_name, printable};
+use mpienv_core::seam::ranges;
 use mpienv_launch::seam::Cpus;
 use serde::{Deserialize, Serialize};
 
@@ -145,10 +146,23 @@ pub(super) fn shared_cores(ranks: &[Cores]) -> Vec<Finding> {
 
 /// Returns a finding for each device that is the only one of several ranks.
 pub(super) fn shared_devices(reports: &[Summary]) -> Vec<Finding> {
-    let device = |report: &Summary| report.device.as_ref().map(|own| printable(own.as_bytes()));
-    let devices: Vec<_> = reports.iter().map(device).collect();
-    let hosts = reports.iter().map(|report| &*report.cores.host);
-    doctor::devices::shared(hosts.zip(devices.iter().map(Option::as_deref)))
+    let mut users: BTreeMap<(&str, &str), Vec<u32>> = BTreeMap::new();
+    for (rank, report) in (0..).zip(reports) {
+        if let Some(device) = &report.device {
+            users.entry((&report.cores.host, device)).or_default().push(rank);
+        }
+    }
+    let shared = users.into_iter().filter(|(_, ranks)| ranks.len() > 1);
+    let finding = |((host, device), ranks): ((&str, &str), Vec<u32>)| {
+        let (ranks, device) = (ranges(&ranks), printable(device.as_bytes()));
+        Finding::warning(
+            "device-shared",
+            format!("on {host}, ranks {ranks} see only the same device, {device}"),
+            "they share its memory and its time, and NCCL refuses two ranks on one device",
+            "start as many ranks as the node has devices, and show each rank another one, or all",
+        )
+    };
+    shared.map(finding).collect()
 }
 
 fn shared_on(host: &str, ranks: &[(u32, &Cores)]) -> Option<Finding> {
