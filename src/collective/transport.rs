@@ -83,9 +83,7 @@ pub enum Begun {
 #[expect(clippy::missing_errors_doc, reason = "all calls fail for the reasons above")]
 pub trait Transport: Send {
     /// This rank and the size of the group.
-    fn rank(&self) -> Rank {
-        self.tcp().map_or(Rank::ALONE, |tcp| tcp.rank)
-    }
+    fn rank(&self) -> Rank;
 
     /// What the transport is, and why it was chosen.
     fn describe(&self) -> String;
@@ -293,6 +291,10 @@ pub(super) struct Alone {
 }
 
 impl Transport for Alone {
+    fn rank(&self) -> Rank {
+        Rank::ALONE
+    }
+
     fn describe(&self) -> String {
         "a single rank".to_owned()
     }

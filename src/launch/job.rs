@@ -22,7 +22,6 @@ use crate::running::{Exit, Running};
 use crate::stop::{Late, Request};
 use crate::supervisor::Signals;
 use crate::target_file::HeldFile;
-use crate::wire::Time;
 use crate::{Launch, tell};
 use mpienv_core::seam::Attempt;
 use mpienv_core::{ClusterInfo, host_name};
@@ -31,7 +30,7 @@ pub(super) use self::link::Link;
 pub use self::message::NodeOptions;
 pub use self::nodes::{SAME_OPTIONS, nodes_differ, tell_if_on_one_host};
 
-pub(super) use self::message::{Event, FinalFailure, Urgency};
+pub(super) use self::message::{Event, FinalFailure, Time, Urgency};
 
 use self::coordinator::Coordinator;
 use self::link::Route;

@@ -40,7 +40,6 @@ mod stop;
 mod supervisor;
 mod target_file;
 mod topology;
-mod wire;
 
 pub use bind::Bind;
 pub use error::LaunchError;

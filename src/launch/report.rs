@@ -233,7 +233,7 @@ mod tests {
 
     #[test]
     fn a_report_has_what_the_errors_own_line_has_not() {
-        let after = crate::wire::Time(Duration::from_millis(3200));
+        let after = crate::job::Time(Duration::from_millis(3200));
         let cause = Cause::Other { text: "no".to_owned() };
         let failure = Failure {
             node: 1,

@@ -19,9 +19,9 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::error::LaunchError;
+use crate::job::Time;
 use crate::report::{LaunchReport, seconds, status_text};
 use crate::stop::{is_killed, is_request};
-use crate::wire::Time;
 use mpienv_core::seam::signal;
 
 /// The pause before the first restart. It doubles with each restart.

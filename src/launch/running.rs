@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::Launch;
 use crate::error::LaunchError;
+use crate::job::Time;
 use crate::job::{Event, Link};
 use crate::log_file::Folder;
 use crate::output::{Captured, Faults, Streams};
@@ -17,7 +18,6 @@ use crate::stall::{Watch, heartbeat_file};
 use crate::start_error::StartError;
 use crate::stop::{Grace, Request};
 use crate::supervisor::{Signals, Supervisor};
-use crate::wire::Time;
 
 /// A worker, or the scheduler that some programs need besides rank 0's worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -21,9 +21,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use serde::{Deserialize, Serialize};
 
 use crate::error::LaunchError;
+use crate::job::Time;
 use crate::output::Captured;
 use crate::target_file::{HeldFile, is_in_memory};
-use crate::wire::Time;
 use mpienv_core::seam::TargetFile;
 use mpienv_core::{Environment, host_name};
 

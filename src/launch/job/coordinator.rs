@@ -5,11 +5,10 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitStatus;
 use std::time::Duration;
 
-use super::message::{Event, FinalFailure, Order, Urgency, Verdict};
+use super::message::{Event, FinalFailure, Order, Time, Urgency, Verdict};
 use crate::report::{Ending, How};
 use crate::restart::{Cause, Failure, NoRestart, pause};
 use crate::stall::{RankState, Stall};
-use crate::wire::Time;
 
 /// Decides for all nodes.
 #[derive(Debug, Default)]

@@ -16,11 +16,10 @@ use serde::de::DeserializeOwned;
 
 use super::coordinator::Coordinator;
 use super::link::{Link, Mailbox, Route};
-use super::message::{Event, Introduction, NodeOptions, Order, Verdict};
+use super::message::{self, Event, Introduction, NodeOptions, Order, Time, Verdict};
 use crate::error::LaunchError;
 use crate::process::small_thread;
-use crate::wire::Time;
-use crate::{tell, wire};
+use crate::tell;
 use mpienv_core::seam::SIMULATED;
 use mpienv_core::{ClusterInfo, Environment};
 use mpienv_rendezvous::seam::star::{Heard, Star, Waker};
@@ -43,13 +42,14 @@ pub(super) fn meet(info: &ClusterInfo, own: &Introduction) -> Result<(Link, u32)
     let master = info.master_addr()?.clone();
     let rendezvous = Rendezvous::of(info, master.clone(), port).timeout(ARRIVAL);
     let waiting = say_if_late(info, &master.with_port(port));
-    let answer = |all: &Meeting| wire::write(&agree(all.members()).map(|(base, _)| base));
-    let met = stay_connected(&rendezvous, Role::Launches, node_timeout, wire::write(own), answer);
+    let answer = |all: &Meeting| message::write(&agree(all.members()).map(|(base, _)| base));
+    let met =
+        stay_connected(&rendezvous, Role::Launches, node_timeout, message::write(own), answer);
     drop(waiting);
     let (gathered, star) = met.map_err(|error| LaunchError::NotMet { port, error })?;
     let agreed = match gathered {
         Gathered::All(all) => agree(all.members()),
-        Gathered::Reply(reply) => wire::read::<Result<u32, String>>(&reply)
+        Gathered::Reply(reply) => message::read::<Result<u32, String>>(&reply)
             .map_err(|_| io::Error::other("the first node's answer cannot be read"))
             .map_err(LaunchError::Nodes)?
             .map(|base| (base, Vec::new())),
@@ -95,7 +95,7 @@ fn say_if_late(info: &ClusterInfo, meeting_point: &str) -> Option<Sender<()>> {
 fn agree(members: &[Member]) -> Result<(u32, Vec<String>), String> {
     let read = |(node, member): (usize, &Member)| {
         let other = "runs another version of mpienv; use the same on every node";
-        wire::read::<Introduction>(member.blob())
+        message::read::<Introduction>(member.blob())
             .map_err(|_| format!("node {node} ({}) {other}", member.address()))
     };
     let all: Vec<Introduction> = members.iter().enumerate().map(read).collect::<Result<_, _>>()?;
@@ -245,7 +245,7 @@ impl Connections {
             }
             for (node, event) in events {
                 let Some(order) = coordinator.on(node, event) else { continue };
-                self.star.send_to_all(&wire::write(&order));
+                self.star.send_to_all(&message::write(&order));
                 let is_last = matches!(order, Order::Finish(_));
                 self.mailbox.put(order);
                 if is_last {
@@ -270,7 +270,7 @@ impl Connections {
             }
             loop {
                 match own.try_recv() {
-                    Ok(event) => self.star.send_to_all(&wire::write(&event)),
+                    Ok(event) => self.star.send_to_all(&message::write(&event)),
                     Err(TryRecvError::Empty) => break,
                     Err(TryRecvError::Disconnected) => return,
                 }
@@ -285,7 +285,7 @@ impl Connections {
             Heard::Came => None,
             Heard::Said(body) => {
                 let unreadable = |_| self.why_lost(&io::ErrorKind::InvalidData.into());
-                Some(wire::read(&body).map_err(unreadable))
+                Some(message::read(&body).map_err(unreadable))
             }
             Heard::Lost(error) => Some(Err(self.why_lost(&error))),
         };
@@ -378,7 +378,7 @@ mod tests {
     }
 
     fn read<T: DeserializeOwned>(body: &[u8]) -> Option<T> {
-        wire::read(body).ok()
+        message::read(body).ok()
     }
 
     fn event(node: u32, body: &[u8]) -> Option<Event> {
@@ -392,17 +392,17 @@ mod tests {
     #[test]
     fn events_and_orders_are_read_as_they_were_written() {
         for sent in all_events() {
-            assert_eq!(event(1, &wire::write(&sent)), Some(sent));
+            assert_eq!(event(1, &message::write(&sent)), Some(sent));
         }
         for sent in all_orders() {
-            assert_eq!(order(&wire::write(&sent)), Some(sent));
+            assert_eq!(order(&message::write(&sent)), Some(sent));
         }
     }
 
     #[test]
     fn bytes_that_are_cut_short_or_changed_are_refused_or_harmless() {
-        let events = all_events().into_iter().map(|sent| wire::write(&sent));
-        for whole in events.chain(all_orders().iter().map(wire::write)) {
+        let events = all_events().into_iter().map(|sent| message::write(&sent));
+        for whole in events.chain(all_orders().iter().map(message::write)) {
             for at in 0..whole.len() {
                 assert_eq!((event(1, &whole[..at]), order(&whole[..at])), (None, None));
                 let mut changed = whole.clone();
@@ -412,7 +412,7 @@ mod tests {
         }
         // A node does not speak of its own loss, and a pause is not longer than a clock can count.
         assert_eq!(event(1, br#"{"lost":{"host":"a","reason":"b"}}"#), None);
-        let start = String::from_utf8(wire::write(&all_orders()[2])).unwrap();
+        let start = String::from_utf8(message::write(&all_orders()[2])).unwrap();
         assert!(order(start.replace("2000", "4294967295").as_bytes()).is_some());
         assert_eq!(order(start.replace("2000", "4294967296").as_bytes()), None);
     }
@@ -422,7 +422,7 @@ mod tests {
         let evil = || "\x1b]0;x".to_owned();
         let cause = Cause::Worker { rank: 0, status: 9, stderr: Some(vec![evil()]) };
         let failure = Box::new(Failure { host: evil(), cause, ..failure() });
-        let sent = wire::write(&Event::Failed { failure, endings: vec![] });
+        let sent = message::write(&Event::Failed { failure, endings: vec![] });
         let Some(Event::Failed { failure, .. }) = event(5, &sent) else { panic!() };
         assert_eq!((failure.node, failure.host.as_str()), (5, "\u{fffd}]0;x"));
         assert!(!failure.summary().contains('\x1b'));

@@ -9,10 +9,10 @@ use serde::ser::{Serialize, SerializeMap as _, Serializer};
 use super::process::ProcessState;
 use super::{Doing, RankState};
 use crate::error::LaunchError;
+use crate::job::Time;
 use crate::log_file::Folder;
 use crate::report::{of_ranks, seconds};
 use crate::tell;
-use crate::wire::Time;
 
 /// How many ranks of those that are in the same place the text describes one by one.
 const DESCRIBED: usize = 8;
