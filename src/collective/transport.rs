@@ -60,10 +60,10 @@ pub(super) fn not_begun() -> CollectiveError {
 }
 
 /// A message to a rank, if this one sends one, and its bytes.
-pub type Sent<'b> = Option<(Message, &'b [u8])>;
+pub(crate) type Sent<'b> = Option<(Message, &'b [u8])>;
 
 /// A message from a rank, if this one receives one, and the place of its bytes.
-pub type Received<'b> = Option<(Message, &'b mut [u8])>;
+pub(crate) type Received<'b> = Option<(Message, &'b mut [u8])>;
 
 /// How far a reduction has come that was begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
