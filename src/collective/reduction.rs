@@ -83,16 +83,17 @@ numbers! {
     u64 u64::wrapping_add, u64::wrapping_mul, |_| false;
 }
 
-/// Evaluates an expression with `$number` as the type of a kind's numbers.
+/// Evaluates an expression with `$number` as the type of a kind's numbers, but for `bool`.
 macro_rules! with_type {
-    ($kind:expr, $number:ident => $run:expr) => {
-        with_type!($kind, $number => $run,
-            F32 f32 F64 f64 I32 i32 I64 i64 U32 u32 U64 u64 I8 i8 U8 u8 Bool u8
+    ($kind:expr, bool => $bools:expr, $number:ident => $run:expr) => {
+        with_type!($kind, $bools, $number => $run,
+            F32 f32 F64 f64 I32 i32 I64 i64 U32 u32 U64 u64 I8 i8 U8 u8
             #[cfg(feature = "half")] F16 f16 #[cfg(feature = "half")] Bf16 bf16)
     };
-    ($kind:expr, $number:ident => $run:expr,
+    ($kind:expr, $bools:expr, $number:ident => $run:expr,
         $($(#[$cfg:meta])? $name:ident $type:ident)*) => {
         match $kind {
+            ElementKind::Bool => $bools,
             $($(#[$cfg])? ElementKind::$name => {
                 type $number = $type;
                 $run
@@ -203,28 +204,23 @@ impl ElementKind {
     pub(super) fn combine(self, by: Reduction, into: &mut [u8], from: &[u8]) {
         // Empty slices may be unaligned, which the casts reject.
         if !into.is_empty() {
-            let by = self.of_bytes(by);
-            with_type!(self, T => combine::<T>(by, cast_slice_mut(into), &aligned(from)));
+            with_type!(self,
+                bool => combine_bools(by, into, from),
+                T => combine::<T>(by, cast_slice_mut(into), &aligned(from))
+            );
         }
     }
 
     /// Combines the numbers of two ranks into `into`, in one pass.
     fn combine_two(self, by: Reduction, first: &[u8], second: &[u8], into: &mut [u8]) {
         if !into.is_empty() {
-            let by = self.of_bytes(by);
-            with_type!(self, T => {
-                combine_two::<T>(by, &aligned(first), &aligned(second), cast_slice_mut(into));
-            });
-        }
-    }
-
-    /// The reduction of the bytes of `bool`, of which the largest is true if any is, and the
-    /// smallest if all are; of other numbers, the same.
-    fn of_bytes(self, by: Reduction) -> Reduction {
-        match by {
-            Reduction::Sum if self == ElementKind::Bool => Reduction::Max,
-            Reduction::Product if self == ElementKind::Bool => Reduction::Min,
-            _ => by,
+            with_type!(self,
+                bool => {
+                    into.copy_from_slice(first);
+                    combine_bools(by, into, second);
+                },
+                T => combine_two::<T>(by, &aligned(first), &aligned(second), cast_slice_mut(into))
+            );
         }
     }
 }
@@ -255,6 +251,18 @@ fn combine_two<T: Number>(by: Reduction, first: &[T], second: &[T], into: &mut [
             *into = operation(a, b);
         }
     });
+}
+
+fn combine_bools(by: Reduction, into: &mut [u8], from: &[u8]) {
+    let pairs = into.iter_mut().zip(from);
+    match by {
+        Reduction::Sum | Reduction::Max | Reduction::Mean => {
+            pairs.for_each(|(a, &b)| *a = u8::from(*a != 0 || b != 0));
+        }
+        Reduction::Product | Reduction::Min => {
+            pairs.for_each(|(a, &b)| *a = u8::from(*a != 0 && b != 0));
+        }
+    }
 }
 
 /// Reduces the `rows` of all `ranks` in rank order, into `into`.

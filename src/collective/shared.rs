@@ -11,11 +11,13 @@ mod wait;
 
 use std::ops::Range;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::Duration;
 
 pub(super) use self::memory::{Memory, slot_length};
 use self::memory::{Offer, Slots};
 use super::call::{Call, Reduce};
+use super::cancel::Cancel;
 use super::error::Result;
 use super::numbers::Numbers;
 use super::tcp::Tcp;
@@ -346,6 +348,15 @@ impl Transport for Shared {
 
     fn published(&self) -> u64 {
         self.published
+    }
+
+    fn abort(&mut self, code: u8, reason: &str) {
+        // The others look at the connections while they wait for this rank's memory.
+        self.tcp.abort(code, reason);
+    }
+
+    fn cancel(&self) -> Arc<Cancel> {
+        self.tcp.cancel()
     }
 }
 

@@ -16,10 +16,12 @@ mod transfer;
 
 use std::io;
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::builder::Timeouts;
 use super::call::{Call, Reduce};
+use super::cancel::Cancel;
 use super::element::ElementKind;
 use super::error::{CollectiveError, Result};
 use super::numbers::{Numbers, Scratch};
@@ -62,7 +64,7 @@ pub struct Tcp {
 
 impl Tcp {
     /// Connects all ranks, which meet at `place`. They still wait for each other as long as while
-    /// connecting, until [`Members::timeout_setter`] ends that.
+    /// connecting, until [`Transport::set_timeout`] ends that.
     ///
     /// # Errors
     /// If the ranks do not meet, or one cannot be reached.
@@ -292,5 +294,13 @@ impl Transport for Tcp {
 
     fn split(&mut self, color: u32, key: u32) -> Result<Box<dyn Transport>> {
         (self.join)(self.part(color, key)?)
+    }
+
+    fn abort(&mut self, code: u8, reason: &str) {
+        self.members.links().abort(code, reason);
+    }
+
+    fn cancel(&self) -> Arc<Cancel> {
+        Arc::clone(&self.members.links().cancel)
     }
 }

@@ -251,16 +251,10 @@ pub trait Transport: Send {
     /// Makes the calls of all other ranks fail, because this rank aborts the job for this `reason`.
     /// A transport that cannot prints the reason and exits all ranks, including this one, with
     /// `code`.
-    fn abort(&mut self, code: u8, reason: &str) {
-        if let Some(tcp) = self.tcp() {
-            tcp.members.links().abort(code, reason);
-        }
-    }
+    fn abort(&mut self, code: u8, reason: &str);
 
-    /// What cancels the calls of the transport: its own, if it has no connections.
-    fn cancel(&self) -> Arc<Cancel> {
-        self.tcp().map(|tcp| Arc::clone(&tcp.members.links().cancel)).unwrap_or_default()
-    }
+    /// What cancels the calls of the transport.
+    fn cancel(&self) -> Arc<Cancel>;
 
     /// Closes the transport, after waiting for all ranks if it needs to. Fails if an earlier call
     /// failed.
@@ -270,7 +264,7 @@ pub trait Transport: Send {
 
     /// How many bytes this rank has written to other ranks, protocol included; `None` if unknown.
     fn bytes_sent(&self) -> Option<u64> {
-        self.tcp().map(|tcp| tcp.members.links().written() + self.published())
+        self.tcp().map(|tcp| self.published() + tcp.members.links().written())
     }
 
     /// How many bytes this rank has written to memory that other ranks read.
@@ -332,6 +326,8 @@ impl Transport for Alone {
         self.cancel.check()?;
         Ok(Box::new(self.clone()))
     }
+
+    fn abort(&mut self, _code: u8, _reason: &str) {}
 
     fn cancel(&self) -> Arc<Cancel> {
         Arc::clone(&self.cancel)

@@ -8,8 +8,10 @@
 //! else goes over TCP from rank to rank.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use super::call::{Call, Difference, Message, Reduce};
+use super::cancel::Cancel;
 use super::element::ElementKind;
 use super::error::Result;
 use super::numbers::{Numbers, Scratch};
@@ -251,6 +253,14 @@ impl Transport for TwoLevel {
 
     fn published(&self) -> u64 {
         self.host.as_ref().map_or(0, Shared::published)
+    }
+
+    fn abort(&mut self, code: u8, reason: &str) {
+        self.world.abort(code, reason);
+    }
+
+    fn cancel(&self) -> Arc<Cancel> {
+        self.world.cancel()
     }
 }
 

@@ -64,8 +64,8 @@ macro_rules! functions {
             unsafe fn find(library: &Library) -> Result<Box<Table<W>>, &'static str> {
                 Ok(Box::new(Table {
                     $($field: {
-                        // SAFETY: the type is that of the function in the MPI standard, with this
-                        // library's handles, of which the caller guarantees the type.
+                        // SAFETY: the type, which is the field's, is that of the function in the MPI
+                        // standard, with this library's handles, which the caller guarantees.
                         let symbol = unsafe { library.get($name) };
                         *symbol.map_err(|_| $name)?
                     },)*

@@ -18,9 +18,13 @@ use mpienv_core::Launcher;
 use mpienv_core::seam::{MpiFamily, programs_above};
 
 /// The file names of the libraries.
-const OPEN_MPI: &str = "libmpi.so.40";
-const SPECTRUM: &str = "libmpi_ibm.so.3";
-const MPICH: [&str; 3] = ["libmpi.so.12", "libmpich.so.12", "libmpi_abi.so.1"];
+const OPEN_MPI: &str = if ON_MACOS { "libmpi.40.dylib" } else { "libmpi.so.40" };
+const SPECTRUM: &str = if ON_MACOS { "libmpi_ibm.3.dylib" } else { "libmpi_ibm.so.3" };
+const MPICH: [&str; 3] = match ON_MACOS {
+    true => ["libmpi.12.dylib", "libmpich.12.dylib", "libmpi_abi.1.dylib"],
+    false => ["libmpi.so.12", "libmpich.so.12", "libmpi_abi.so.1"],
+};
+const ON_MACOS: bool = cfg!(target_os = "macos");
 
 /// A library with a known ABI, ready to be called.
 pub(super) struct Loaded {

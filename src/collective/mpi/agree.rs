@@ -10,9 +10,6 @@ use crate::transport::Transport as _;
 /// The tag of what two ranks call.
 const CALLED: u16 = 1;
 
-/// The length of a call that is encoded as a whole.
-const DESCRIBED: usize = 15;
-
 /// How ranks compare a call over MPI.
 impl Call {
     /// Two numbers that differ between calls. Their sums over 2^21 ranks are exact.
@@ -71,8 +68,9 @@ impl Mpi {
     /// Exchanges whole calls, which tell who has made another one.
     fn name_difference(&self, call: Call) -> Result<()> {
         let own = self.own_number();
-        let all = self.wait(|ranks| ranks.start_all_gather(&call.described()))?;
-        let all = all.chunks(DESCRIBED).map(Call::from_described);
+        let described = call.described();
+        let all = self.wait(|ranks| ranks.start_all_gather(&described))?;
+        let all = all.chunks(described.len()).map(Call::from_described);
         let other = self.numbers.iter().zip(all).find(|(_, found)| *found != Some(call));
         other.map_or(Ok(()), |(&rank, found)| {
             Err(self.fail(|| match found {

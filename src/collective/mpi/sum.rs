@@ -39,7 +39,7 @@ impl Mpi {
         // or how half-precision numbers are rounded. So every rank gets all numbers of a block and
         // reduces them itself.
         let most = (LONGEST / self.rank().size() as usize / 8).max(1) * 8;
-        for mut block in numbers.blocks(most) {
+        for mut block in numbers.blocks(most).filter(|block| block.count() > 0) {
             let all = self.gather_unequal(block.bytes())?;
             in_rank_order(block.kind(), by, all.iter().map(Vec::as_slice), block.bytes());
         }

@@ -129,7 +129,7 @@ impl<'a> Slots<'a> {
     pub(super) fn of(self, rank: usize) -> &'a [u8] {
         let (at, _) = self.memory.slot_at(rank, self.round);
         // SAFETY: the bytes lie within the slot, and no rank writes to them. If every rank has
-        // published this round, it writes the next round to its other slot. If not, every rank has
+        // published this round, each writes the next round to its other slot. If not, each has
         // completed as many, whose writes are visible since their number was loaded, and writes
         // only behind them until all ranks have published the round. This rank, too, gets only its
         // other slot or the bytes behind them from `next`.
@@ -283,7 +283,8 @@ impl Memory {
     }
 
     /// This rank's slot of the next round, to be filled, but for what it has completed, and all
-    /// slots of the current round.
+    /// slots of the current round. A panic between `complete` and `publish` cancels the group, so that
+    /// no round begins with completed bytes.
     ///
     /// # Errors
     /// A rank that has not published the current round.

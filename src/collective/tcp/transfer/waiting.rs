@@ -79,18 +79,21 @@ impl Links {
             if let Some(call) = self.arrived(index, number)? {
                 return Ok(call);
             }
+            if self.cancel.is_set() {
+                return Err(self.give_up_canceled(&[]));
+            }
             let waited = begun.elapsed();
             if waited < self.spin {
                 std::hint::spin_loop();
                 continue;
             }
-            if self.cancel.ends_wait() {
-                return Err(self.give_up_canceled(&[]));
-            }
             if waited >= longest {
                 return Err(self.attribute_timeout(index, None));
             }
             self.awaited = Some((index, begun));
+            if self.cancel.ends_wait() {
+                return Err(self.give_up_canceled(&[]));
+            }
             let rest = longest - waited;
             let nap = rest.min(self.cancel.patience().unwrap_or(rest));
             if let Some(culprit) = self.sleep(nap, false, &|| true) {
