@@ -159,7 +159,7 @@ pub fn keep_pmix(info: &ClusterInfo, keep: Keep<'_>) -> Result<(), Error> {
     let process = process_of_rank(info, None).unwrap_or_else(std::process::id);
     let connection = Connection { server: Server::Pmix, socket: connection.into(), process };
     keep(connection).map_err(|error| {
-        let give = info.launcher().advice().give_master;
+        let give = info.launcher().spec().give_master;
         let text = format!("cannot keep the connection to its server open: {error}");
         let remedy = format!("do not ask PMIx, and give rank 0's host to all ranks: {give}");
         Error::new(Reason::Pmix(text), remedy).by(info.launcher())
@@ -263,7 +263,7 @@ fn process_of_rank(info: &ClusterInfo, server: Option<u32>) -> Option<u32> {
 fn no_answer(info: &ClusterInfo, why: String) -> Error {
     let environment = info.environment();
     let name = if environment.is_set(pmi::FD) { pmi::FD } else { pmi::PORT };
-    let give = info.launcher().advice().give_master;
+    let give = info.launcher().spec().give_master;
     let remedy = format!("or give rank 0's host to all ranks: {give}; {ASK}=0 does not ask");
     let error = Error::new(Reason::Pmi(why), remedy).by(info.launcher());
     error.of(name).found(environment.text(name).unwrap_or_default())

@@ -190,7 +190,7 @@ impl Store<'_> {
     /// Returns rank 0's host and the secret.
     fn read(&mut self, key: &str) -> Result<(Host, Option<String>), String> {
         let value = self.get(key)?.unwrap_or_default();
-        // The rest of the value is the secret.
+        // Not the value itself: it has the secret.
         let malformed = |why| malformed("get", &format!("a value of {} bytes", value.len()), why);
         let mut words = value.split(BETWEEN);
         let mut word = || words.next();

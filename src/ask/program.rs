@@ -50,6 +50,8 @@ impl Helper {
         ioctl_fionbio(&stderr, true)?;
         command.stdin(Stdio::piped()).stdout(to_stdout).stderr(to_stderr);
         let mut child = command.process_group(0).spawn()?;
+        // Closes the write ends here, which the command would keep.
+        command.stdout(Stdio::null()).stderr(Stdio::null());
         if let Some(mut stdin) = child.stdin.take() {
             // If it exits early, its own message says why.
             let _ = stdin.write_all(input);

@@ -45,7 +45,7 @@ pub fn with_own_addr(info: &ClusterInfo) -> ClusterInfo {
 pub(crate) fn own_addr_within(info: &ClusterInfo, patience: Duration) -> Result<OwnAddr, Error> {
     let master = info.master_addr()?;
     let address = address_towards(info, master, patience).map_err(|why| {
-        let command = info.launcher().advice().give_master;
+        let command = info.launcher().spec().give_master;
         let remedy = format!("give an address of rank 0's host to all ranks: {command}");
         let error = Error::new(Reason::NoOwnAddr(why), remedy).by(info.launcher());
         error.of("MASTER_ADDR").found(master.to_string())

@@ -110,7 +110,10 @@ macro_rules! launchers {
                 }
             }
 
-            pub(crate) const fn spec(self) -> &'static LauncherSpec {
+            /// Returns what the launcher is and needs.
+            #[doc(hidden)]
+            #[must_use]
+            pub const fn spec(self) -> &'static LauncherSpec {
                 match self {
                     $(Launcher::$launcher => &$file::SPEC,)+
                 }
@@ -374,7 +377,7 @@ mod tests {
         for &launcher in Launcher::ALL {
             let LauncherSpec { samples, starts, one_per_node, .. } = launcher.spec();
             assert!(!samples.is_empty(), "{launcher} has a sample job");
-            let has_command = *one_per_node != LauncherSpec::PLATFORM.one_per_node;
+            let has_command = *one_per_node != Launcher::Alone.spec().one_per_node;
             let are_several = matches!(starts, Starts::Processes | Starts::Slots);
             assert_eq!(has_command, are_several, "{launcher}");
         }

@@ -122,10 +122,6 @@ impl ClusterInfo {
 /// What the other crates ask of a launcher.
 #[doc(hidden)]
 impl Launcher {
-    pub fn advice(self) -> &'static LauncherSpec {
-        self.spec()
-    }
-
     pub fn mpi_family(self) -> MpiFamily {
         self.spec().mpi
     }

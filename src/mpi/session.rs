@@ -80,8 +80,8 @@ impl Session {
         if !self.owner.is_here() {
             return Err(MpiError::Forked { initialized: self.owner.id() });
         }
-        if self.thread != thread::current().id() {
-            let needed = self.loaded.api.constants.thread_serialized;
+        let needed = self.loaded.api.constants.thread_serialized;
+        if self.provided < needed && self.thread != thread::current().id() {
             self.loaded.check_threads(self.provided, needed)?;
         }
         let mut state = self.state();

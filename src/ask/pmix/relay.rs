@@ -59,7 +59,7 @@ impl Relay {
     /// Returns the connection to the server after libpmix has finalized. `None` if libpmix did not
     /// use the relay: before PMIx 4, or if an MPI program in this process was connected already.
     pub(super) fn connection(self) -> Option<TcpStream> {
-        // On Linux, this ends the wait of a relay that has not been used.
+        // On Linux, this ends the wait of a relay that has not been used. Elsewhere it ends in vain.
         close(&self.listener);
         self.server.recv_timeout(PATIENCE).ok()?.ok()
     }

@@ -50,7 +50,7 @@ pub(super) fn this_process(
     let is_bound = count_cores().is_some_and(|(allowed, all)| allowed < all);
     let note = if is_bound {
         let cpus = allowed_cpus().map_or_else(|_| "some".to_owned(), |cpus| cpus.to_string());
-        let unbind = info.launcher().advice().unbind.unwrap_or("no taskset or numactl around it");
+        let unbind = info.launcher().spec().unbind.unwrap_or("no taskset or numactl around it");
         Some(format!(
             "this process is bound to CPUs {cpus} already and stays there; start it with {unbind}"
         ))

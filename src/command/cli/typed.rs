@@ -92,7 +92,7 @@ struct Inner {
 
 /// Returns all programs that start ranks.
 fn inner() -> impl Iterator<Item = Inner> {
-    let of_launchers = Launcher::ALL.iter().filter_map(|launcher| launcher.advice().programs);
+    let of_launchers = Launcher::ALL.iter().filter_map(|launcher| launcher.spec().programs);
     let of_jobs = of_launchers.map(|Programs { names, verbs, options }| Inner {
         names,
         verbs,
@@ -249,7 +249,7 @@ impl Found<'_> {
             By::Exec { .. } => format!(
                 "start the program without {name}, as in `mpienv exec -- python train.py`; or start one process on each node \
                  ({}) with `{per_node}`",
-                info.launcher().advice().one_per_node
+                info.launcher().spec().one_per_node
             ),
             By::Launch { .. } => format!(
                 "start the program without {name}, as in `mpienv launch --nproc-per-node N -- python train.py`: launch \
@@ -359,7 +359,7 @@ mod tests {
         for launcher in
             Launcher::ALL.iter().filter(|launcher| launcher.starts() == Starts::Processes)
         {
-            let start = launcher.advice().start;
+            let start = launcher.spec().start;
             let command = start.split('`').nth(1).or(start.split("with ").nth(1));
             let is_known = command.is_some_and(|command| found(command).is_some());
             assert!(is_known || start.starts_with("set "), "{launcher}: {start}");

@@ -24,7 +24,7 @@ pub(crate) fn binding(
         _ => format!("; this node has {ranks} ranks"),
     });
     let own = environment.get(BOUND_BY).map(|rule| rule.to_string_lossy());
-    let (by, unbind) = match (own, info.launcher().advice().unbind) {
+    let (by, unbind) = match (own, info.launcher().spec().unbind) {
         (Some(rule), _) => (&*format!("mpienv --bind {rule}"), "with --bind none"),
         (None, Some(unbind)) => (info.launcher().title(), &*format!("with {unbind}")),
         (None, None) => {

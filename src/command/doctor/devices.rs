@@ -148,7 +148,7 @@ fn cuda(info: &ClusterInfo, environment: &Environment) -> Option<Finding> {
         return None;
     }
     let shown = counted(count, "device");
-    let remedy = match info.launcher().advice().devices.filter(|_| are_hidden) {
+    let remedy = match info.launcher().spec().devices.filter(|_| are_hidden) {
         Some(command) => format!("`{command}` gives each rank a device, which is its device 0"),
         None => "make as many devices visible as the node has ranks (on Slurm, --gpus-per-node instead of --gpus-per-task), or let each rank use device 0 if the launcher gives it one device"
             .to_owned(),

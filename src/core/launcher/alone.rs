@@ -7,13 +7,12 @@ pub(crate) const NO_VARIABLES: &str = "no launcher's variables are set";
 
 pub(super) const SPEC: LauncherSpec = LauncherSpec {
     marker: |_| Some(NO_VARIABLES),
-    read,
     starts: Starts::One,
     samples: &[Sample::of(|_, _| {})],
-    ..LauncherSpec::PLATFORM
+    ..LauncherSpec::plain(read)
 };
 
-pub(super) fn read(_environment: &Environment, marker: Marker) -> Result<Placement, Error> {
+fn read(_environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     let source = marker.variable;
     marker.place(by(source, 0), by(source, 1))?.with_local(by(source, Some(0)), by(source, Some(1)))
 }

@@ -30,7 +30,6 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     marker: |environment| {
         first_set(environment, &[RANK]).filter(|_| first_set(environment, &[SIZE, TABLE]).is_some())
     },
-    read,
     starts: Starts::Slots,
     start: "set RANK_ID, RANK_SIZE and RANK_TABLE_FILE together",
     one_per_node: "one device of each server in the rank table",
@@ -39,7 +38,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
         vars.set_all([RANK, SIZE], [process.rank, process.size]);
         vars.set(DEVICE, process.local_rank);
     })],
-    ..LauncherSpec::PLATFORM
+    ..LauncherSpec::plain(read)
 };
 
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {

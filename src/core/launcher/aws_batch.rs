@@ -21,7 +21,6 @@ variables! {
 pub(super) const SPEC: LauncherSpec = LauncherSpec {
     variables: &[AwsBatchVars::VARIABLES],
     marker: |environment| first_set(environment, &[INDEX, NODES]),
-    read,
     start: "start the process as a multi-node parallel job",
     samples: &[Sample::of(|process, vars| {
         vars.set_all([INDEX, NODES], [process.node, process.nodes]);
@@ -30,7 +29,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
             vars.set(MAIN_ADDRESS, process.address(0));
         }
     })],
-    ..LauncherSpec::PLATFORM
+    ..LauncherSpec::plain(read)
 };
 
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {

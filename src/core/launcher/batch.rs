@@ -119,6 +119,7 @@ static SYSTEMS: &[System] = &[
 /// OAR's file of hosts.
 const OAR_FILE: &str = "OAR_NODEFILE";
 
+/// What most systems run once.
 const SCRIPT: &str = "a job's script";
 
 /// Reports a batch script, which runs once, however many processes the job has.

@@ -21,7 +21,6 @@ variables! {
 pub(super) const SPEC: LauncherSpec = LauncherSpec {
     variables: &[DstackVars::VARIABLES],
     marker: |environment| first_set(environment, &[NODE_RANK, NODES, MASTER, IPS]),
-    read,
     start: "start the process in a task's commands",
     outside: &[GPUS, RUN],
     samples: &[Sample::of(|process, vars| {
@@ -31,7 +30,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
         vars.set(GPUS, 1);
         vars.set(RUN, format!("7c1f1fa5-c8f1-4c7c-a22f-12345678900{}", process.job % 10));
     })],
-    ..LauncherSpec::PLATFORM
+    ..LauncherSpec::plain(read)
 };
 
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {

@@ -23,7 +23,6 @@ variables! {
 pub(super) const SPEC: LauncherSpec = LauncherSpec {
     variables: &[FluxVars::VARIABLES],
     marker: |environment| first_set(environment, &[RANK]),
-    read,
     starts: Starts::Processes,
     start: "start the process with flux run",
     programs: Some(Programs { names: "flux", verbs: "run submit bulksubmit", options: "-n 2" }),
@@ -40,7 +39,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
         vars.set(JOB_ID, job);
         vars.set(JOB_PATH, format!("/{job}"));
     })],
-    ..LauncherSpec::PLATFORM
+    ..LauncherSpec::plain(read)
 };
 
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {

@@ -24,7 +24,6 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     marker: |environment| {
         first_set(environment, &[INDEX, COUNT]).filter(|_| environment.is_set(HOSTS))
     },
-    read,
     starts: Starts::Slots,
     start: "start the process in a task of a job with requireHostsFile",
     one_per_node: "`taskCountPerNode: 1`",
@@ -35,7 +34,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
         vars.set_all([INDEX, COUNT], [process.rank, process.size]);
         vars.set(HOSTS, "/etc/cloudbatch-taskgroup-hosts");
     })],
-    ..LauncherSpec::PLATFORM
+    ..LauncherSpec::plain(read)
 };
 
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {

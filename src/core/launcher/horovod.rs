@@ -22,7 +22,6 @@ variables! {
 pub(super) const SPEC: LauncherSpec = LauncherSpec {
     variables: &[HorovodVars::VARIABLES],
     marker: |environment| first_set(environment, &[RANK, SIZE]),
-    read,
     starts: Starts::Processes,
     start: "start the process with horovodrun",
     programs: Some(Programs { names: "horovodrun", verbs: "", options: "-np 2" }),
@@ -37,7 +36,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
         );
         vars.set(NODES, process.counts.iter().filter(has_it).count());
     })],
-    ..LauncherSpec::PLATFORM
+    ..LauncherSpec::plain(read)
 };
 
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {

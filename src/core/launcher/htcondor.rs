@@ -21,7 +21,6 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     variables: &[HtCondorVars::VARIABLES],
     // Some scripts set the size as a number of cores.
     marker: |environment| first_set(environment, &[RANK]),
-    read,
     starts: Starts::Slots,
     start: "start the process in a job of the parallel universe",
     one_per_node: "slots of whole machines",
@@ -32,7 +31,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
         let folder = format!("/var/lib/condor/spool/{cluster}/0");
         vars.set(SPOOL, format!("{folder}/cluster{cluster}.proc0.subproc0"));
     })],
-    ..LauncherSpec::PLATFORM
+    ..LauncherSpec::plain(read)
 };
 
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {

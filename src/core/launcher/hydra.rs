@@ -28,7 +28,6 @@ variables! {
 pub(super) const SPEC: LauncherSpec = LauncherSpec {
     variables: &[HydraVars::VARIABLES],
     marker: |environment| shared_marker(environment).filter(|_| environment.is_set(LOCAL_RANK)),
-    read,
     starts: Starts::Processes,
     start: "start the process with mpiexec",
     programs: Some(Programs {
@@ -53,7 +52,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
             },
         },
     ],
-    ..LauncherSpec::PLATFORM
+    ..LauncherSpec::plain(read)
 };
 
 /// Returns a variable that other launchers set too. It counts only if none of them was detected.

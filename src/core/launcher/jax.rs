@@ -17,7 +17,6 @@ variables! {
 pub(super) const SPEC: LauncherSpec = LauncherSpec {
     variables: &[JaxVars::VARIABLES],
     marker: |environment| first_set(environment, &[RANK, SIZE]),
-    read,
     starts: Starts::Slots,
     start: "set the three variables of JAX together",
     one_per_node: "one process on each node, in a pod; or set RANK, WORLD_SIZE, LOCAL_RANK=0 and LOCAL_WORLD_SIZE=1",
@@ -32,7 +31,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
             vars.set(SERVICE, "10.96.0.1");
         }
     })],
-    ..LauncherSpec::PLATFORM
+    ..LauncherSpec::plain(read)
 };
 
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {

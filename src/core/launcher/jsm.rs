@@ -21,7 +21,6 @@ variables! {
 pub(super) const SPEC: LauncherSpec = LauncherSpec {
     variables: &[JsmVars::VARIABLES],
     marker: |environment| first_set(environment, &[RANK, SIZE]),
-    read,
     starts: Starts::Processes,
     start: "start the process with jsrun",
     programs: Some(Programs { names: "jsrun", verbs: "", options: "-n 2" }),
@@ -38,7 +37,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
         vars.set(HOSTS, format!("batch0 1{hosts}"));
         vars.set(JOB_ID, 4711);
     })],
-    ..LauncherSpec::PLATFORM
+    ..LauncherSpec::plain(read)
 };
 
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {

@@ -47,10 +47,9 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
         let indexed = || first_set(environment, &[INDEX]).filter(|_| is_indexed());
         first_set(environment, &[NODE_RANK]).or_else(indexed)
     },
-    read,
     start: "set the pod's variables together",
     give_master: "MASTER_ADDR=JOB-0.SERVICE in the pods' template, with a headless Service of that name and \
-                      `subdomain: SERVICE`",
+                  `subdomain: SERVICE`",
     // Users set these for torchrun.
     outside: &[COUNT, MASTER_ADDR, MASTER_PORT, PER_NODE],
     samples: &[Sample::of(|process, vars| {
@@ -59,7 +58,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
         vars.set(MASTER_PORT, 29500);
         vars.set(PER_NODE, "auto");
     })],
-    ..LauncherSpec::PLATFORM
+    ..LauncherSpec::plain(read)
 };
 
 /// What to do in a job whose number of pods changes.

@@ -22,7 +22,6 @@ pub(crate) const SHMEM: &str = "shmem";
 pub(super) const SPEC: LauncherSpec = LauncherSpec {
     variables: &[LamellarVars::VARIABLES],
     marker: |environment| first_set(environment, &[RANK, SIZE]),
-    read,
     starts: Starts::OneNode,
     start: "set Lamellar's variables together",
     // Users select the backend for every program.
@@ -32,7 +31,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
         vars.set(JOB, 7000 + process.job);
         vars.set(BACKEND, SHMEM);
     })],
-    ..LauncherSpec::PLATFORM
+    ..LauncherSpec::plain(read)
 };
 
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {

@@ -18,14 +18,13 @@ variables! {
 pub(super) const SPEC: LauncherSpec = LauncherSpec {
     variables: &[LeaderWorkerSetVars::VARIABLES],
     marker: |environment| first_set(environment, &[LEADER, SIZE, INDEX]),
-    read,
     start: "start the process in a pod of a LeaderWorkerSet",
     samples: &[Sample::of(|process, vars| {
         vars.set(LEADER, format!("vllm-{}.vllm.default", process.job));
         vars.set(SIZE, process.nodes);
         vars.set(INDEX, process.node);
     })],
-    ..LauncherSpec::PLATFORM
+    ..LauncherSpec::plain(read)
 };
 
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {

@@ -22,7 +22,6 @@ variables! {
 pub(super) const SPEC: LauncherSpec = LauncherSpec {
     variables: &[LeptonVars::VARIABLES],
     marker: |environment| first_set(environment, &[INDEX, WORKERS]),
-    read,
     start: "start the process in a batch job's worker",
     // Endpoints and development pods also have these variables.
     outside: &[PREFIX, SUBDOMAIN, GPUS],
@@ -33,7 +32,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
         vars.set(RESTARTS, 0);
         vars.set(GPUS, 8);
     })],
-    ..LauncherSpec::PLATFORM
+    ..LauncherSpec::plain(read)
 };
 
 /// The port that Lepton's own script for PyTorch uses.

@@ -35,7 +35,6 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
         let ring = || first_set(environment, &[RING]).filter(|_| is_ring);
         ring().or_else(|| first_set(environment, &[WORKER, WORKERS, SERVER]))
     },
-    read,
     start: "set mistral.rs's variables together on each node",
     // The numbers of GPUs are the same in a job of one node.
     outside: &[GLOBAL, LOCAL, HEAD_PORT, RING],
@@ -53,7 +52,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
             }
         }
     })],
-    ..LauncherSpec::PLATFORM
+    ..LauncherSpec::plain(read)
 };
 
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {

@@ -22,7 +22,6 @@ variables! {
 pub(super) const SPEC: LauncherSpec = LauncherSpec {
     variables: &[MlpVars::VARIABLES],
     marker: |environment| first_set(environment, &[INDEX, WORKERS, HOST]),
-    read,
     start: "start the process in a worker of a custom task",
     outside: &[ROLE, PORT, GPUS, TASK],
     samples: &[Sample::of(|process, vars| {
@@ -35,7 +34,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
         vars.set(GPUS, 8);
         vars.set(TASK, format!("t-20261122080000-{}", process.job));
     })],
-    ..LauncherSpec::PLATFORM
+    ..LauncherSpec::plain(read)
 };
 
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {

@@ -26,7 +26,6 @@ variables! {
 pub(super) const SPEC: LauncherSpec = LauncherSpec {
     variables: &[MlxVars::VARIABLES],
     marker: |environment| first_set(environment, &[RANK]),
-    read,
     starts: Starts::Processes,
     start: "start the process with mlx.launch",
     programs: Some(Programs { names: "mlx.launch", verbs: "", options: "-n 2" }),
@@ -38,7 +37,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
         vars.set(HOST, process.address(0));
         vars.set(PORT, 12_345);
     })],
-    ..LauncherSpec::PLATFORM
+    ..LauncherSpec::plain(read)
 };
 
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {

@@ -38,7 +38,6 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
         let of_worker = || first_set(environment, &[RANK, WORKER]).filter(|_| is_worker());
         if is_other { Some(ROLE) } else { of_worker() }
     },
-    read,
     starts: Starts::Processes,
     start: "start the process with msrun",
     one_per_node: "`msrun --local_worker_num 1`",
@@ -53,7 +52,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
         vars.set(SCHED_PORT, 8118 + process.job);
         vars.set(DEVICE, process.local_rank);
     })],
-    ..LauncherSpec::PLATFORM
+    ..LauncherSpec::plain(read)
 };
 
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {

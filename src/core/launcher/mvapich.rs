@@ -36,7 +36,6 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
         let mvp = || first_set(environment, &[MVP_LOCAL_RANK]).filter(|_| has_rank());
         first_set(environment, &[RANK, SIZE]).or_else(mvp)
     },
-    read,
     starts: Starts::Processes,
     start: "start the process with mpirun_rsh or mpiexec",
     programs: Some(Programs { names: "mpirun_rsh", verbs: "", options: "-np 2" }),
@@ -48,7 +47,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     samples: &[Sample::of(|process, vars| {
         vars.set_all([RANK, SIZE, LOCAL_RANK, LOCAL_SIZE], process.place());
     })],
-    ..LauncherSpec::PLATFORM
+    ..LauncherSpec::plain(read)
 };
 
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {

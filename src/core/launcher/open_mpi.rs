@@ -39,7 +39,6 @@ variables! {
 pub(super) const SPEC: LauncherSpec = LauncherSpec {
     variables: &[OpenMpiVars::VARIABLES],
     marker: |environment| first_set(environment, &[RANK, SIZE]),
-    read,
     starts: Starts::Processes,
     start: "start the process with mpirun",
     programs: Some(Programs {
@@ -80,7 +79,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
             },
         },
     ],
-    ..LauncherSpec::PLATFORM
+    ..LauncherSpec::plain(read)
 };
 
 fn set(process: &Process<'_>, vars: &mut Setter) {

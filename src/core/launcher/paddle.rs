@@ -34,7 +34,6 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
         let of_server = || first_set(environment, &[SIZE]).filter(|_| is_other());
         first_set(environment, &[RANK]).or_else(of_server)
     },
-    read,
     starts: Starts::Processes,
     start: "start the process with `python -m paddle.distributed.launch`",
     one_per_node: "`python -m paddle.distributed.launch --nproc_per_node 1`",
@@ -52,7 +51,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
         vars.set(ENDPOINT, endpoint(process.node, process.local_rank));
         vars.set(ENDPOINTS, endpoints.join(","));
     })],
-    ..LauncherSpec::PLATFORM
+    ..LauncherSpec::plain(read)
 };
 
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {

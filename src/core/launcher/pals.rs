@@ -21,7 +21,6 @@ variables! {
 pub(super) const SPEC: LauncherSpec = LauncherSpec {
     variables: &[PalsVars::VARIABLES],
     marker: |environment| first_set(environment, &[RANK]),
-    read,
     starts: Starts::Processes,
     start: "start the process with mpiexec or aprun",
     programs: Some(Programs { names: "mpiexec aprun", verbs: "", options: "-n 2" }),
@@ -36,7 +35,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
         vars.set(APPLICATION, format!("6fe1d3a{}-1c1f-4a3c-9d5e-0f8e2f6f4a11", process.job + 2));
         vars.set_all(["PMI_RANK", SIZE], [rank, size]);
     })],
-    ..LauncherSpec::PLATFORM
+    ..LauncherSpec::plain(read)
 };
 
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {

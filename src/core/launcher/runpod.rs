@@ -31,7 +31,6 @@ pub(super) fn marker(environment: &Environment) -> Option<&'static str> {
 pub(super) const SPEC: LauncherSpec = LauncherSpec {
     variables: &[RunPodVars::VARIABLES],
     marker,
-    read,
     start: "start the process in a pod of an Instant Cluster",
     may_inherit: &[],
     outside: &[POD],
@@ -43,7 +42,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
         vars.set("MASTER_ADDR", process.address(0));
         vars.set("MASTER_PORT", 29400);
     })],
-    ..LauncherSpec::PLATFORM
+    ..LauncherSpec::plain(read)
 };
 
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {

@@ -21,7 +21,6 @@ variables! {
 pub(super) const SPEC: LauncherSpec = LauncherSpec {
     variables: &[SageMakerVars::VARIABLES],
     marker: |environment| first_set(environment, &[CURRENT, HOSTS]),
-    read,
     start: "start the process as SageMaker's entry point",
     outside: &[GPUS],
     samples: &[Sample::of(|process, vars| {
@@ -30,7 +29,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
         vars.set(CURRENT, format!("algo-{}", process.node + 1));
         vars.set(GPUS, 8);
     })],
-    ..LauncherSpec::PLATFORM
+    ..LauncherSpec::plain(read)
 };
 
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {

@@ -31,7 +31,6 @@ variables! {
 pub(super) const SPEC: LauncherSpec = LauncherSpec {
     variables: &[SkyPilotVars::VARIABLES, SetupVars::VARIABLES],
     marker: |environment| first_set(environment, &[NODE_RANK, NODES, IPS, SETUP_RANK, SETUP_IPS]),
-    read,
     start: "start the process in a task's run commands",
     outside: &[GPUS, TASK],
     samples: &[Sample::of(|process, vars| {
@@ -40,7 +39,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
         vars.set(GPUS, 0);
         vars.set(TASK, format!("sky-2026-11-22-08-00-00-000000_train_{}", process.job + 1));
     })],
-    ..LauncherSpec::PLATFORM
+    ..LauncherSpec::plain(read)
 };
 
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {

@@ -45,7 +45,6 @@ variables! {
 pub(super) const SPEC: LauncherSpec = LauncherSpec {
     variables: &[SlurmVars::VARIABLES],
     marker: |environment| first_set(environment, &[RANK]).filter(|_| is_step(environment)),
-    read,
     starts: Starts::Processes,
     start: "start the process with srun",
     programs: Some(Programs { names: "srun", verbs: "", options: "-n 2" }),
@@ -59,7 +58,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     outside: &[SIZE, NODES, DISTRIBUTION, COMPONENTS, RESTARTS],
     starters: &[STARTER],
     samples: &[Sample::of(set)],
-    ..LauncherSpec::PLATFORM
+    ..LauncherSpec::plain(read)
 };
 
 fn set(process: &Process<'_>, vars: &mut Setter) {

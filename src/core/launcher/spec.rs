@@ -4,9 +4,9 @@ use std::borrow::Cow;
 
 use crate::environment::{Environment, ReadError, Variable, Variables};
 use crate::error::{Error, Reason, quote};
+use crate::launcher::Launcher;
 use crate::launcher::placement::Placement;
 use crate::launcher::sample::Sample;
-use crate::launcher::{Launcher, alone};
 use crate::value::host::{Host, HostError};
 use crate::value::sourced::Sourced;
 
@@ -112,28 +112,33 @@ pub enum MpiFamily {
 }
 
 impl LauncherSpec {
-    /// A platform, which has no command, sets only its own variables, and not the master's.
-    pub(crate) const PLATFORM: LauncherSpec = LauncherSpec {
-        variables: &[],
-        marker: |_| None,
-        read: alone::read,
-        starts: Starts::OnePerNode,
-        start: "start the process by itself",
-        programs: None,
-        one_per_node: "one container or pod with one process on each",
-        give_master: "MASTER_ADDR=HOST",
-        unbind: None,
-        devices: None,
-        mpi: MpiFamily::None,
-        local: &[],
-        also_sets: &[],
-        identity: None,
-        may_inherit: MASTER,
-        is_always_seen: false,
-        outside: &[],
-        starters: &[],
-        samples: &[],
-    };
+    /// A launcher that is read by this function: one that has no command, and sets only its own
+    /// variables, and not the master's, as most platforms.
+    pub(crate) const fn plain(
+        read: fn(&Environment, Marker) -> Result<Placement, Error>,
+    ) -> LauncherSpec {
+        LauncherSpec {
+            variables: &[],
+            marker: |_| None,
+            read,
+            starts: Starts::OnePerNode,
+            start: "start the process by itself",
+            programs: None,
+            one_per_node: "one container or pod with one process on each",
+            give_master: "MASTER_ADDR=HOST",
+            unbind: None,
+            devices: None,
+            mpi: MpiFamily::None,
+            local: &[],
+            also_sets: &[],
+            identity: None,
+            may_inherit: MASTER,
+            is_always_seen: false,
+            outside: &[],
+            starters: &[],
+            samples: &[],
+        }
+    }
 
     /// Returns the variables that mpienv reads.
     pub(crate) fn variables(&self) -> impl Iterator<Item = &'static Variable> + use<> {

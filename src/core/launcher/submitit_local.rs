@@ -19,7 +19,6 @@ variables! {
 pub(super) const SPEC: LauncherSpec = LauncherSpec {
     variables: &[SubmititLocalVars::VARIABLES],
     marker: |environment| first_set(environment, &[RANK, SIZE]),
-    read,
     starts: Starts::OneNode,
     start: "start the process with submitit's local executor",
     local: &[LOCAL_RANK],
@@ -28,7 +27,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
         vars.set_all([RANK, SIZE, LOCAL_RANK], [rank, size, local_rank]);
         vars.set(JOB, 4711 + process.job);
     })],
-    ..LauncherSpec::PLATFORM
+    ..LauncherSpec::plain(read)
 };
 
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {

@@ -31,7 +31,6 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
         first_set(environment, &[CONFIG])
             .filter(|_| environment.text(CONFIG).is_none_or(is_cluster))
     },
-    read,
     starts: Starts::Slots,
     start: "set TF_CONFIG to the process's own task",
     one_per_node: "one task of each host in TF_CONFIG",
@@ -52,7 +51,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
         let task = format!("{{\"type\":\"{task}\",\"index\":{index}}}");
         vars.set(CONFIG, format!("{{\"cluster\":{cluster},\"task\":{task}}}"));
     })],
-    ..LauncherSpec::PLATFORM
+    ..LauncherSpec::plain(read)
 };
 
 /// Returns whether a configuration has no cluster: TensorFlow takes this for a process by itself.

@@ -15,14 +15,13 @@ variables! {
 pub(super) const SPEC: LauncherSpec = LauncherSpec {
     variables: &[TorchCommsVars::VARIABLES],
     marker: |environment| first_set(environment, &[RANK, SIZE]),
-    read,
     starts: Starts::Slots,
     start: "set TORCHCOMM_RANK and TORCHCOMM_SIZE together",
     one_per_node: "RANK, WORLD_SIZE, LOCAL_RANK=0 and LOCAL_WORLD_SIZE=1 besides",
     samples: &[Sample::of(|process, vars| {
         vars.set_all([RANK, SIZE], [process.rank, process.size])
     })],
-    ..LauncherSpec::PLATFORM
+    ..LauncherSpec::plain(read)
 };
 
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {

@@ -31,7 +31,6 @@ variables! {
 pub(super) const SPEC: LauncherSpec = LauncherSpec {
     variables: &[TorchrunVars::VARIABLES],
     marker: |environment| first_set(environment, &[RUN_ID]),
-    read,
     starts: Starts::Processes,
     start: "start the process with torchrun",
     one_per_node: "`torchrun --nproc-per-node 1`, or omit torchrun",
@@ -49,7 +48,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
         user::set(process, vars);
         vars.set_all([NODE_RANK, NODES], [process.node, process.nodes]);
     })],
-    ..LauncherSpec::PLATFORM
+    ..LauncherSpec::plain(read)
 };
 
 /// Returns the ID of the run whose store torchrun's agent serves on the master's port. `None` if

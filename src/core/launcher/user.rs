@@ -71,7 +71,6 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
         let size = || first_set(environment, &[WORLD_SIZE]).filter(|_| !is_elsewhere());
         first_set(environment, &[RANK]).or_else(|| of_process(environment)).or_else(size)
     },
-    read,
     starts: Starts::Processes,
     start: "set RANK, WORLD_SIZE and the related variables together",
     one_per_node: "set RANK to the node's number and WORLD_SIZE to the number of nodes, LOCAL_RANK=0, LOCAL_WORLD_SIZE=1",
@@ -79,7 +78,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     may_inherit: &[NODE_RANK],
     outside: &[COUNT, LOCAL_SIZE, CROSS_SIZE, NPROC, PET_NPROC],
     samples: &[Sample::of(set)],
-    ..LauncherSpec::PLATFORM
+    ..LauncherSpec::plain(read)
 };
 
 /// Sets all variables, as torchrun also does.

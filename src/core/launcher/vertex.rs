@@ -27,7 +27,6 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
             environment.get_str(SPEC_TEXT).map_or(true, |text| text.is_some_and(is_own))
         })
     },
-    read,
     start: "start the process as a replica of a custom job",
     samples: &[Sample::of(|process, vars| {
         // The first pool has one replica, the second all others.
@@ -46,7 +45,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
         );
         vars.set(JOB, 4_711_000 + process.job);
     })],
-    ..LauncherSpec::PLATFORM
+    ..LauncherSpec::plain(read)
 };
 
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {

@@ -35,7 +35,6 @@ const HOSTNAME: &str = "HOSTNAME";
 pub(super) const SPEC: LauncherSpec = LauncherSpec {
     variables: &[VolcanoVars::VARIABLES],
     marker: |environment| first_set(environment, &[INDEX, OLD_INDEX, MASTERS, WORKERS]),
-    read,
     start: "start the process in a pod of a job with the plugins env and svc",
     outside: &[GPUS],
     samples: &[Sample::of(|process, vars| {
@@ -54,7 +53,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
         }
         vars.set(HOSTNAME, format!("{job}-{task}-{index}"));
     })],
-    ..LauncherSpec::PLATFORM
+    ..LauncherSpec::plain(read)
 };
 
 /// The pods of one task.

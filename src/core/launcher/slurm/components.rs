@@ -64,7 +64,7 @@ fn order(environment: &Environment, step: &Hostlist<'_>, size: u32) -> Option<Or
     let mut hosts: Vec<Cow<'_, str>> = Vec::new();
     for component in 0..size.min(MOST_COMPONENTS) {
         let names = LISTS.map(|list| format!("{list}{component}"));
-        let set = |name: &'_ String| Some((name.clone(), environment.text(name)?));
+        let set = |name: &String| Some((name.clone(), environment.text(name)?));
         let (variable, list) = names.iter().find_map(set)?;
         let list = Hostlist::parse(list).ok()?;
         let before = hosts.len();
