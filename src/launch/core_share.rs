@@ -1,6 +1,6 @@
 //! Divides the cores of a node among its ranks.
 //!
-//! The division depends on nothing but its arguments: the same cores, ranks and rule give the same
+//! The division depends on nothing but its arguments: the same cores, ranks and binding give the same
 //! shares in every process of the node.
 
 use std::collections::{BTreeMap, BTreeSet};

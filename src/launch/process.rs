@@ -79,7 +79,8 @@ pub fn stat_fields(stat: &str) -> Option<(&str, Vec<&str>)> {
     Some((head.split_once(" (")?.1, fields.split_ascii_whitespace().collect()))
 }
 
-/// Returns a number that no other process and no other call is likely to get.
+/// Returns a number that no other process and no other call is likely to get, but for a process
+/// that is forked from this one.
 pub(crate) fn random() -> u64 {
     RandomState::new().build_hasher().finish()
 }

@@ -9,8 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::Launch;
 use crate::error::LaunchError;
-use crate::job::Time;
-use crate::job::{Event, Link};
+use crate::job::{Event, Link, Time};
 use crate::log_file::Folder;
 use crate::output::{Captured, Faults, Streams};
 use crate::report::{Ending, How};

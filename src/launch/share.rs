@@ -5,6 +5,7 @@ use std::fmt;
 use crate::affinity;
 use crate::bind::widen_default_binding;
 use crate::cores::{self, Allowed};
+use crate::topology::Cpus;
 use mpienv_core::seam::{ThreadCount, counted};
 use mpienv_core::{ClusterInfo, Environment, Launcher};
 
@@ -58,11 +59,10 @@ pub struct Share {
     pub threads: u32,
     /// The ranks on this node.
     pub ranks: u32,
-    /// What these ranks may use together, but of the processors only those that the program may
-    /// use.
+    /// What these ranks may use together.
     pub allowed: Allowed,
-    /// The cores of these processors, if the binding is this rank's own.
-    bound: Option<u32>,
+    /// What the program may use, if the binding is this rank's own.
+    bound: Option<Allowed>,
 }
 
 impl fmt::Display for Share {
@@ -70,14 +70,20 @@ impl fmt::Display for Share {
         let many = |count: u32, noun| counted(count as usize, noun);
         let (cores, ranks) = (many(self.allowed.cores, "core"), many(self.ranks, "rank"));
         write!(f, "of {cores}, {ranks} on this node")?;
-        if let Some(bound) = self.bound {
-            write!(f, "; bound to {}", many(bound, "core"))?;
+        if let Some(bound) = &self.bound {
+            write!(f, "; bound to {}", many(bound.cores, "core"))?;
         }
         self.allowed.quota.map_or(Ok(()), |quota| write!(f, "; cpu.max {quota}"))
     }
 }
 
 impl Share {
+    /// Returns the processors that the program may use.
+    #[must_use]
+    pub fn cpus(&self) -> &Cpus {
+        &self.bound.as_ref().unwrap_or(&self.allowed).cpus
+    }
+
     /// Divides what the ranks of a node may use together.
     fn divided(allowed: Allowed, ranks: u32) -> Share {
         let threads = (allowed.at_once() / ranks.max(1)).max(1);
@@ -89,8 +95,7 @@ impl Share {
     fn bound(own: Allowed, all: Allowed, ranks: u32) -> Share {
         let share = Share::divided(all, ranks);
         let threads = share.threads.min(own.at_once());
-        let allowed = Allowed { cpus: own.cpus, ..share.allowed };
-        Share { threads, allowed, bound: Some(own.cores), ..share }
+        Share { threads, bound: Some(own), ..share }
     }
 }
 
@@ -168,7 +173,7 @@ mod tests {
             let share = Share::bound(allowed(own, quota), allowed(all, quota), ranks);
             assert_eq!(share.threads, threads, "{share}");
             assert!(share.to_string().contains(&format!("; bound to {own} core")), "{share}");
-            assert_eq!(share.allowed.cpus.len(), own as usize);
+            assert_eq!(share.cpus().len(), own as usize);
         }
     }
 

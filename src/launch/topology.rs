@@ -129,11 +129,13 @@ impl Cpus {
     }
 
     /// Returns the CPUs that are in both sets.
+    #[must_use]
     pub fn and(&self, other: &Cpus) -> Cpus {
         Cpus(self.0.intersection(&other.0).copied().collect())
     }
 
     /// Returns the CPUs that are in at least one of the sets.
+    #[must_use]
     pub fn or(&self, other: &Cpus) -> Cpus {
         Cpus(self.0.union(&other.0).copied().collect())
     }

@@ -317,7 +317,13 @@ fn failure(kind: ReplyKind) -> Option<fn(String) -> RendezvousError> {
         ReplyKind::Lost => Some(|report| RendezvousError::Lost { report }),
         ReplyKind::TurnedAway => Some(|report| RendezvousError::TurnedAway { report }),
         ReplyKind::Mismatch => Some(|report| RendezvousError::Mismatch { report }),
-        _ => None,
+        ReplyKind::Welcome
+        | ReplyKind::Table
+        | ReplyKind::Done
+        | ReplyKind::OtherJob
+        | ReplyKind::Ready
+        | ReplyKind::Greeting
+        | ReplyKind::Message => None,
     }
 }
 

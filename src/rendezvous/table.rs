@@ -13,7 +13,7 @@ use super::{LONGEST_BLOB, most_in_all};
 const LONGEST_HEAD: usize = 4 + 1 + 16 + 4;
 
 /// One rank's row.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Row {
     /// Where rank 0 saw the rank. `None` is rank 0's own host, whose loopback address would mean
     /// another host to other ranks.

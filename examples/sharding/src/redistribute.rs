@@ -123,9 +123,9 @@ impl Work<'_> {
     }
 
     /// Returns the first dimension whose missing axes begin with such axes, and these.
-    fn missing_such(&self, is_such: impl Fn(Axis) -> bool) -> Option<(usize, Vec<Axis>)> {
+    fn missing_while(&self, takes: impl Fn(Axis) -> bool) -> Option<(usize, Vec<Axis>)> {
         self.dims().find_map(|dim| {
-            let such = self.missing(dim).iter().take_while(|axis| is_such(**axis));
+            let such = self.missing(dim).iter().take_while(|axis| takes(**axis));
             let axes: Vec<Axis> = such.copied().collect();
             (!axes.is_empty()).then_some((dim, axes))
         })
@@ -133,13 +133,13 @@ impl Work<'_> {
 
     /// Cuts a dimension by its missing axes that are free.
     fn slice(&self) -> Option<Step> {
-        let (dim, axes) = self.missing_such(|axis| self.now.is_free(axis))?;
+        let (dim, axes) = self.missing_while(|axis| self.now.is_free(axis))?;
         Some(Step::Slice { dim, axes })
     }
 
     /// Sums over axes that must cut a dimension next.
     fn reduce_scatter(&self) -> Option<Step> {
-        let (dim, axes) = self.missing_such(|axis| self.now.partial.contains(&axis))?;
+        let (dim, axes) = self.missing_while(|axis| self.now.partial.contains(&axis))?;
         Some(Step::ReduceScatter { dim, axes })
     }
 

@@ -162,7 +162,7 @@ impl ThreadShare {
             "cores": share.map(|share| share.allowed.cores),
             "ranks": share.map(|share| share.ranks),
             // The processors that the program may use under `exec`.
-            "cpus": share.map(|share| share.allowed.cpus.iter().collect::<Vec<_>>()),
+            "cpus": share.map(|share| share.cpus().iter().collect::<Vec<_>>()),
         })
     }
 }

@@ -34,8 +34,8 @@ fn make_printable(value: &mut Value) {
     }
 }
 
-/// A time in milliseconds: at most 50 days, so that adding a received one to an instant cannot
-/// overflow.
+/// A time, which travels in milliseconds, at most 50 days of them: adding a received one to an
+/// instant cannot overflow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "u32", into = "u32")]
 pub(crate) struct Time(pub Duration);

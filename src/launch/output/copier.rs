@@ -63,9 +63,9 @@ fn copy_all(new: &Receiver<Stream>, woken: UnixStream, buffer: &mut [u8]) {
 
 /// Waits until something can be read. Returns whether it is from each stream, and from the waker.
 fn wait(streams: &[Stream], woken: Option<&UnixStream>) -> rustix::io::Result<Vec<bool>> {
-    let streams_of = streams.iter().map(|stream| PollFd::new(&stream.from, PollFlags::IN));
+    let ends = streams.iter().map(|stream| PollFd::new(&stream.from, PollFlags::IN));
     let mut polled: Vec<_> =
-        streams_of.chain(woken.map(|woken| PollFd::new(woken, PollFlags::IN))).collect();
+        ends.chain(woken.map(|woken| PollFd::new(woken, PollFlags::IN))).collect();
     streams.iter().for_each(|stream| stream.lines.progress.set_idle(true));
     let outcome = poll(&mut polled, None);
     streams.iter().for_each(|stream| stream.lines.progress.set_idle(false));

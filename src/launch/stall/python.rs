@@ -24,11 +24,12 @@ const WIDTH: usize = 160;
 /// `prepare`: what the launch does to every command that it starts, so that nothing outlives it.
 pub(super) fn stacks(processes: &[u32], prepare: &dyn Fn(&mut Command)) -> Vec<Vec<String>> {
     let deadline = Instant::now() + LIMIT;
-    let mut stacks = Vec::new();
+    let (mut stacks, mut is_absent) = (Vec::new(), false);
     for some in processes.chunks(AT_ONCE) {
         let start = |process: &u32| {
-            let wanted = Instant::now() < deadline && runs_python(*process);
-            wanted.then(|| spy(*process, prepare))?.inspect_err(tell_if_absent).ok()
+            let wanted = !is_absent && Instant::now() < deadline && runs_python(*process);
+            let started = wanted.then(|| spy(*process, prepare))?;
+            started.inspect_err(|error| is_absent |= tell_if_absent(error)).ok()
         };
         let started: Vec<_> = some.iter().map(start).collect();
         stacks.extend(started.into_iter().map(|spy| {
@@ -40,16 +41,19 @@ pub(super) fn stacks(processes: &[u32], prepare: &dyn Fn(&mut Command)) -> Vec<V
     stacks
 }
 
-/// Says once that py-spy is absent: a report is made again if a rank was active meanwhile.
-fn tell_if_absent(error: &io::Error) {
+/// Says once that py-spy is absent: a report is made again if a rank was active meanwhile. Returns
+/// whether it is.
+fn tell_if_absent(error: &io::Error) -> bool {
     static TOLD: Once = Once::new();
-    if error.kind() == io::ErrorKind::NotFound {
+    let is_absent = error.kind() == io::ErrorKind::NotFound;
+    if is_absent {
         TOLD.call_once(|| {
             tell(
                 "py-spy is not on PATH; after `pip install py-spy`, the report shows Python functions",
             );
         });
     }
+    is_absent
 }
 
 /// Returns whether a process has loaded Python.

@@ -77,6 +77,7 @@ impl Blobs {
 
     /// Starts the next blob if it fits, and returns its connection.
     fn next(&mut self) -> Option<usize> {
+        self.waiting().next()?;
         // A network that sends many blobs does not delay another. Within it, neither a crowd that
         // is there already nor one that keeps coming holds a connection up forever.
         let mut shares: BTreeMap<IpAddr, usize> = BTreeMap::new();

@@ -21,7 +21,10 @@ impl Server<'_> {
         own: Row,
         answer: Reply<'_>,
     ) -> Result<Served, RendezvousError> {
-        let others = self.joined.values_mut().map(|joined| mem::take(&mut joined.row));
+        let others = self.joined.values_mut().map(|joined| {
+            let Row { origin, blob } = &mut joined.row;
+            Row { origin: *origin, blob: mem::take(blob) }
+        });
         let rows: Vec<Row> = iter::once(own).chain(others).collect();
         // From here on, other programs can use the port.
         self.connections.stop_listening();
