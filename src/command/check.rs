@@ -391,7 +391,10 @@ impl CheckError {
             | CheckError::Master { error, .. }
             | CheckError::PortInUse { error, .. } => error.kind(),
             CheckError::Measurement { kind, .. } => *kind,
-            _ => ErrorKind::Refused,
+            CheckError::Inconsistent { .. }
+            | CheckError::Report(_)
+            | CheckError::OtherCommand { .. }
+            | CheckError::Socket(_) => ErrorKind::Refused,
         }
     }
 }

@@ -38,7 +38,7 @@ impl Metrics {
     }
 
     fn line(&mut self, line: &impl Serialize) -> io::Result<()> {
-        let Some(file) = &mut self.file else { return Ok(()) };
+        let file = self.file.as_mut().ok_or_else(|| io::Error::other("the run has not begun"))?;
         let mut bytes = serde_json::to_vec(line)?;
         bytes.push(b'\n');
         // A single write, so that a program following the file never sees a partial line.

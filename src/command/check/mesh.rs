@@ -170,7 +170,11 @@ impl Mesh {
             own if own == second => Some(first),
             _ => None,
         })?;
-        let (listener, peer) = (self.listeners.get(attempt % PORTS)?, self.hosts.get(partner)?);
+        let (Some(listener), Some(peer)) =
+            (self.listeners.get(attempt % PORTS), self.hosts.get(partner))
+        else {
+            return Some(Answer::default());
+        };
         let address = peer.at[attempt % PORTS];
         let patience = PATIENCE[attempt.min(PATIENCE.len() - 1)];
         let rank = self.hosts[own].rank;

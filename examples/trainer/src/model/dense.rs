@@ -28,6 +28,7 @@ impl<const IN: usize, const OUT: usize, const OUTS: usize> Dense<IN, OUT, OUTS> 
     /// Overwrites each row with the outputs for one input: weights of shape (`OUT`, `IN`) times the
     /// input, plus biases.
     pub fn outputs(weights: &[f32], biases: &[f32], inputs: &[[f32; IN]], rows: &mut [[f32; OUT]]) {
+        const { assert!(Self::WEIGHTS > 0) };
         Arch::new().dispatch(Outputs::<IN, OUT, OUTS> {
             weights: weights.as_chunks().0,
             biases,
@@ -45,6 +46,7 @@ impl<const IN: usize, const OUT: usize, const OUTS: usize> Dense<IN, OUT, OUTS> 
         first: usize,
         weights: &mut [f32],
     ) {
+        const { assert!(Self::WEIGHTS > 0) };
         let weights = weights.as_chunks_mut().0;
         Arch::new().dispatch(WeightGradients::<IN, OUT, OUTS> {
             gradients,

@@ -207,6 +207,11 @@ pub fn open(
     let module = mpienv_gpu::compile(&context, &(task.head() + KERNELS)).map_err(Error::input)?;
     let load = || {
         let stream = context.new_stream()?;
+        // The driver may load a kernel when it is first asked for it, which a capture does not allow.
+        let hidden = ["hidden_layer", "hidden_gradient"].iter().filter(|_| task.hidden() > 0);
+        for name in ["loss", "gradient", "update"].iter().chain(hidden) {
+            module.load_function(name)?;
+        }
         let epoch = task.clusters.then(|| module.load_function("epoch")).transpose()?;
         if let Some(epoch) = &epoch {
             let most = CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;

@@ -174,7 +174,7 @@ impl Card {
     /// Connects this GPU with those of the other ranks of a group. All of them must call it.
     pub(super) fn join(&self, group: &mut Group) -> Result<Joined<'_>, GpuError> {
         let ranks = Communicator::within(group, &self.stream, self.timeout)?;
-        Ok(Joined { card: self, ranks })
+        Ok(Joined { card: self, ranks, numbers: None })
     }
 }
 
@@ -193,55 +193,60 @@ fn product(left: &[f32], right: &[f32]) -> Vec<f32> {
 pub(super) struct Joined<'a> {
     card: &'a Card,
     ranks: Communicator,
+    /// What was summed last. It is freed after NCCL has ended: to free what NCCL uses can wait for
+    /// NCCL, and after a failure NCCL waits for the other ranks.
+    numbers: Option<CudaSlice<f32>>,
 }
 
 impl Joined<'_> {
     /// Sums numbers over the ranks of the group, and then as many again, so often. Returns the first
     /// sums, and the seconds of each of those that followed.
     pub(super) fn sum(
-        &self,
+        &mut self,
         group: &mut Group,
         own: &[f32],
         times: u32,
     ) -> Result<(Vec<f32>, f64), GpuError> {
         let wrong = driver("sum");
-        let there = self.card.stream.clone_htod(own).map_err(&wrong);
-        let queued = there.and_then(|mut numbers| {
-            self.ranks.all_reduce_sum(&mut numbers)?;
+        let Joined { card, ranks, numbers } = self;
+        let there = card.stream.clone_htod(own).map_err(&wrong);
+        let queued = there.and_then(|there| {
+            let numbers = numbers.insert(there);
+            ranks.all_reduce_sum(numbers)?;
             Ok(numbers)
         });
-        let (mut numbers, _) = self.settled(group, queued)?;
-        let sums = self.card.stream.clone_dtoh(&numbers).map_err(wrong);
+        let (numbers, _) = settled(ranks, group, queued)?;
+        let sums = card.stream.clone_dtoh(numbers).map_err(wrong);
         let begun = Instant::now();
-        let queued = (0..times).try_for_each(|_| self.ranks.all_reduce_sum(&mut numbers));
-        let ((), done) = self.settled(group, queued)?;
+        let queued = (0..times).try_for_each(|_| ranks.all_reduce_sum(numbers));
+        let ((), done) = settled(ranks, group, queued)?;
         Ok((sums?, (done - begun).as_secs_f64() / f64::from(times)))
     }
+}
 
-    /// Waits for what this rank has queued, and for the other ranks to say that theirs is done. If
-    /// one has failed, all get an error, so that they go on together. Also returns when this rank
-    /// was done.
-    ///
-    /// A communicator that has failed tells the other ranks by itself, in the same call.
-    fn settled<T>(
-        &self,
-        group: &mut Group,
-        queued: Result<T, GpuError>,
-    ) -> Result<(T, Instant), GpuError> {
-        if queued.is_ok() {
-            self.ranks.wait(group)?;
-        }
-        let done = Instant::now();
-        let said = queued.as_ref().err().map_or("", GpuError::what);
-        let all = group
-            .all_gather(said.as_bytes())
-            .map_err(|error| GpuError::new(error.to_string(), "look at the output of that rank"))?;
-        let queued = queued?;
-        let failed = (0..).zip(&all).find(|(_, text)| !text.is_empty());
-        failed.map_or(Ok((queued, done)), |(rank, text): (u32, _)| {
-            Err(GpuError::new(format!("rank {rank}: {}", printable(text)), "start all ranks again"))
-        })
+/// Waits for what this rank has queued, and for the other ranks to say that theirs is done. If
+/// one has failed, all get an error, so that they go on together. Also returns when this rank
+/// was done.
+///
+/// A communicator that has failed tells the other ranks by itself, in the same call.
+fn settled<T>(
+    ranks: &Communicator,
+    group: &mut Group,
+    queued: Result<T, GpuError>,
+) -> Result<(T, Instant), GpuError> {
+    if queued.is_ok() {
+        ranks.wait(group)?;
     }
+    let done = Instant::now();
+    let said = queued.as_ref().err().map_or("", GpuError::what);
+    let all = group
+        .all_gather(said.as_bytes())
+        .map_err(|error| GpuError::new(error.to_string(), "look at the output of that rank"))?;
+    let queued = queued?;
+    let failed = (0..).zip(&all).find(|(_, text)| !text.is_empty());
+    failed.map_or(Ok((queued, done)), |(rank, text): (u32, _)| {
+        Err(GpuError::new(format!("rank {rank}: {}", printable(text)), "start all ranks again"))
+    })
 }
 
 /// Returns the ports of InfiniBand and RoCE adapters that are active. `adapters` is where Linux

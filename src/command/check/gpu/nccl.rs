@@ -90,8 +90,8 @@ impl Test<'_, '_> {
         let joined = self.card.join(self.group);
         let seconds = begun.elapsed().as_secs_f64();
         let mut report = NcclReport { seconds, ..NcclReport::default() };
-        if let Some(joined) = self.agreed(joined)? {
-            self.sums(&joined, &mut report.sums)?;
+        if let Some(mut joined) = self.agreed(joined)? {
+            self.sums(&mut joined, &mut report.sums)?;
         }
         let choices: Vec<Option<Choice>> = share(self.group, &log.choice())?;
         let networks: Vec<_> = choices.iter().map(|own| own.as_ref()?.network.clone()).collect();
@@ -127,7 +127,7 @@ impl Test<'_, '_> {
     /// Sums over all ranks, from 8 bytes to the most.
     fn sums(
         &mut self,
-        joined: &Joined<'_>,
+        joined: &mut Joined<'_>,
         reports: &mut Vec<SumReport>,
     ) -> Result<(), CheckError> {
         let mut bytes = FIRST.min(self.most.max(4));
@@ -186,7 +186,7 @@ impl Test<'_, '_> {
 }
 
 /// Sums once and compares every number, and then measures.
-fn sum(joined: &Joined<'_>, group: &mut Group, bytes: u64) -> Result<Sum, GpuError> {
+fn sum(joined: &mut Joined<'_>, group: &mut Group, bytes: u64) -> Result<Sum, GpuError> {
     let (rank, ranks) = (group.rank().index(), group.size());
     let count = usize::try_from(bytes / 4).unwrap_or(usize::MAX).max(1);
     let values: Vec<f32> = (0..count).map(|at| value(at, rank)).collect();
