@@ -84,6 +84,10 @@ fn numbers_that_contradict_each_other_are_errors() {
         assert!(error.starts_with(expected), "{error}");
         assert!(error.contains("if it is left from another job"), "{error}");
     }
+    let of_ranks =
+        [("RANK", "1"), ("WORLD_SIZE", "2"), ("NODE_RANK", "2"), ("MASTER_ADDR", "node0")];
+    let outside = error(&of_ranks);
+    assert!(outside.starts_with("NODE_RANK=\"2\": must be from 0 to 1, "), "{outside}");
     let no_local_size = without(&["LOCAL_WORLD_SIZE"]);
     let odd = error(&[&no_local_size[..], &[("WORLD_SIZE", "3")]].concat());
     assert!(

@@ -56,11 +56,11 @@ fn fill_nodes(placement: &mut Placement, on_azure: bool) {
     }
 }
 
-/// Rejects a node number that is not below the number of nodes.
+/// Rejects a node number that is not below the number of nodes. Each node has a rank, so there are
+/// at most as many nodes as ranks.
 fn check_nodes(placement: &Placement) -> Result<(), Error> {
-    let (Some(node), Some(nodes)) = (&placement.node_rank, &placement.node_count) else {
-        return Ok(());
-    };
+    let Some(node) = &placement.node_rank else { return Ok(()) };
+    let nodes = placement.node_count.as_ref().unwrap_or(&placement.size);
     let checked = Rank::new(node.value, nodes.value).map(drop);
     checked.map_err(|error| placement.launcher().refuse(error, &node.source, node.value))
 }
