@@ -228,7 +228,7 @@ fn fields(pairs: &[Pair]) -> Vec<(String, String)> {
 }
 
 /// Returns the error that names the variable. `parse` returns envy's error for some of the
-/// variables.
+/// variables. Not generic, so that it is compiled once for all structs.
 fn explain(
     error: envy::Error,
     variables: &'static [Variable],

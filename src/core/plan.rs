@@ -350,7 +350,6 @@ fn context_of(
     };
     let rank = |index: Option<u32>, size: Option<u32>| Rank::new(index?, size?).ok();
     let node = rank(info.node_rank(), info.node_count());
-    // Flux gives the local rank alone.
     let local = rank(info.local_rank(), info.local_world_size());
     let token = Some(info.token().as_str()).filter(|token| !token.is_empty());
     Context {
@@ -360,6 +359,7 @@ fn context_of(
         token: token.filter(|_| *token_scope == Scope::Job).map(str::to_owned),
         server,
         node: node.filter(|_| is_answer(&info.placement.node_rank)),
+        // Flux sets the local rank alone.
         local: local.filter(|_| is_answer(&info.placement.local_size)),
         seen,
         said: [&info.earlier.said[..], &options.said].concat(),

@@ -60,7 +60,7 @@ impl Server {
 /// The version of the format. Other versions of mpienv may write another one.
 const FORM: &str = "1";
 
-/// The word of a program that keeps the launcher's binding to cores.
+/// The value of `binding` for a program that keeps the launcher's binding to cores.
 const KEPT: &str = "kept";
 
 /// Variables as they were at one moment: name -> hash of the value. Unset variables are absent.

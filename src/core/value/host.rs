@@ -163,7 +163,8 @@ fn parse_zoned(text: &str) -> Result<Host, HostError> {
     Ok(Host { text: format!("{address}%{zone}").into(), address: Some(address.into()) })
 }
 
-/// DNS host names have no underscores, but container networks and schedulers use them.
+/// Returns whether a host name or a zone may have this character. DNS has no underscores, but
+/// container networks and schedulers use them.
 fn is_plain(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-')
 }
