@@ -1,6 +1,8 @@
 //! `mpienv check`, run by all ranks.
 
 mod master;
+#[cfg(target_os = "linux")]
+mod mesh;
 
 use std::fs;
 use std::io::{Read, Write};

@@ -14,6 +14,8 @@ mod support {
     pub mod machine;
     pub mod measured;
     #[cfg(target_os = "linux")]
+    pub mod mesh;
+    #[cfg(target_os = "linux")]
     pub mod munged;
     #[cfg(target_os = "linux")]
     pub mod namespace;

@@ -8,6 +8,8 @@ mod support {
     #[cfg(target_os = "linux")]
     #[expect(dead_code, reason = "no mpirun and no Slurm runs on the hosts here")]
     pub mod hosts;
+    #[cfg(target_os = "linux")]
+    pub mod mesh;
     pub mod mutation;
     #[cfg(target_os = "linux")]
     #[expect(dead_code, reason = "no launcher is played to its end here")]
