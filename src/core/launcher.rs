@@ -4,7 +4,6 @@ pub(crate) mod alone;
 mod ascend;
 mod aws_batch;
 pub(crate) mod batch;
-
 mod dstack;
 pub(crate) mod flux;
 pub(crate) mod google_batch;
