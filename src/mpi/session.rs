@@ -158,8 +158,11 @@ pub(super) fn done_within(
     limit: Duration,
     mut is_done: impl FnMut() -> Result<bool>,
 ) -> Result<bool> {
-    // After this long, the delay is another rank's computation and not the network's.
-    const PATIENCE: Duration = Duration::from_secs(1);
+    // After this long, another rank computes or has no core, so this one gives up its own. A nap takes
+    // this part of the wait at most, so that a long message goes on almost as fast.
+    const PATIENCE: Duration = Duration::from_millis(2);
+    const PART: u32 = 32;
+    const LONGEST_NAP: Duration = Duration::from_micros(200);
     let start = Instant::now();
     loop {
         // A yield and a clock read cost as much as several polls.
@@ -173,7 +176,7 @@ pub(super) fn done_within(
             return Ok(false);
         }
         if waited >= PATIENCE {
-            thread::sleep(Duration::from_micros(200));
+            thread::sleep((waited / PART).min(LONGEST_NAP));
         } else {
             thread::yield_now();
         }
