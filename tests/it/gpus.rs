@@ -209,6 +209,8 @@ fn the_libraries_are_called_in_order_and_what_was_made_is_given_back() {
     ] {
         assert_eq!(count(makes), count(gives_back), "{makes}");
     }
+    // To free what NCCL sums can wait for NCCL, which after a failure waits for the other ranks.
+    assert!(log.rfind("\nncclCommAbort\n") < log.rfind("\ncuMemFree\n"), "{log}");
 }
 
 #[test]

@@ -252,6 +252,20 @@ fn without_a_gpu_on_every_rank_auto_trains_on_cpus_and_says_why() {
 }
 
 #[test]
+fn a_kernel_that_cannot_be_loaded_is_noticed_before_the_training() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = digits(folder.path());
+    for number in 1..=4 {
+        let mut run = trains(&folder, &format!("run-{number}"), &["--device", "auto"]);
+        run.env("STAND_IN_FAIL", format!("cuModuleGetFunction=999#{number}"));
+        let Some(run) = with_gpus(&mut run, &[]) else { return };
+        let said = succeeds(run);
+        let text = "training on the CPU, not on a GPU: cannot prepare the run: the driver says";
+        assert!(said.contains(text), "{number}: {said}");
+    }
+}
+
+#[test]
 fn a_rank_that_is_lost_is_named_by_the_other_within_the_timeout() {
     let folder = tempfile::tempdir().unwrap();
     let folder = digits(folder.path());
