@@ -151,9 +151,9 @@ impl Drop for Session {
 
 /// Polls until `is_done` returns true. Returns false if that takes longer than `limit`.
 ///
-/// Polling is what lets MPI make progress. This function yields between polls: if ranks share a
-/// core, the rank that is awaited must get to run. MPI's own waits spin, which then takes hundreds
-/// of times as long.
+/// Polling is what lets MPI make progress. This function yields between polls, and later takes naps:
+/// if ranks share a core, the rank that is awaited must get to run. MPI's own waits spin, which then
+/// takes hundreds of times as long.
 pub(super) fn done_within(
     limit: Duration,
     mut is_done: impl FnMut() -> Result<bool>,
