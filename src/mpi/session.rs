@@ -151,15 +151,15 @@ impl Drop for Session {
 
 /// Polls until `is_done` returns true. Returns false if that takes longer than `limit`.
 ///
-/// Polling is what lets MPI make progress. This function yields between polls, and later takes naps:
-/// if ranks share a core, the rank that is awaited must get to run. MPI's own waits spin, which then
-/// takes hundreds of times as long.
+/// Polling is what lets MPI make progress. This function yields between polls, and later takes
+/// naps: if ranks share a core, the rank that is awaited must get to run. MPI's own waits spin,
+/// which then takes hundreds of times as long.
 pub(super) fn done_within(
     limit: Duration,
     mut is_done: impl FnMut() -> Result<bool>,
 ) -> Result<bool> {
-    // After this long, another rank computes or has no core, so this one gives up its own. A nap takes
-    // this part of the wait at most, so that a long message goes on almost as fast.
+    // After this long, another rank computes or has no core, so this one gives up its own. A nap
+    // takes this part of the wait at most, so that a long message goes on almost as fast.
     const PATIENCE: Duration = Duration::from_millis(2);
     const PART: u32 = 32;
     const LONGEST_NAP: Duration = Duration::from_micros(200);
