@@ -12,7 +12,7 @@ use mpienv_ask::seam::look_up;
 use mpienv_core::{Host, Port};
 
 /// How many connections may wait to be accepted. The system may allow fewer.
-const BACKLOG: i32 = 4096;
+pub(super) const BACKLOG: i32 = 4096;
 /// How long the master's name may take to resolve.
 const PATIENCE: Duration = Duration::from_secs(1);
 

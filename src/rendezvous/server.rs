@@ -76,6 +76,8 @@ struct Server<'a> {
     started: Instant,
     deadline: Instant,
     connections: Connections<Visitor>,
+    /// How many connections wait for their greeting.
+    ungreeted: usize,
     addresses: Addresses,
     /// The default port, to listen on from this time.
     fallback_port: Option<(Port, Instant)>,
@@ -125,6 +127,7 @@ impl<'a> Server<'a> {
             started,
             deadline,
             connections: Connections::new().map_err(RendezvousError::System)?,
+            ungreeted: 0,
             addresses,
             fallback_port,
             guests: BTreeMap::new(),
@@ -254,9 +257,11 @@ impl<'a> Server<'a> {
         let time_is_up = now >= self.deadline;
         if time_is_up {
             // Before the deadline, a connection without a complete hello may still be a rank's.
-            let silent = |connection: &&Connection| {
+            let silent = |connection: &&Connection| match &connection.state.stage {
+                Stage::New => true,
                 // One that claims a rank is named by it.
-                matches!(&connection.state.stage, Stage::Unknown(hello) if hello.claimed_rank().is_none())
+                Stage::Unknown(hello) => hello.claimed_rank().is_none(),
+                Stage::Member { .. } | Stage::Closing => false,
             };
             self.problems.silent = self.connections.iter().filter(silent).count() as u64;
             self.note_the_silent();
@@ -271,7 +276,11 @@ impl<'a> Server<'a> {
     /// Waits for events, at most `wait`, and handles them.
     fn turn(&mut self, wait: Duration) -> Result<(), RendezvousError> {
         for id in self.connections.wait(wait).map_err(RendezvousError::System)? {
-            self.write(id, Connection::flush);
+            let connection = self.connections.get(id);
+            match connection.is_some_and(|it| matches!(it.state.stage, Stage::New)) {
+                true => self.greet(id)?,
+                false => self.write(id, Connection::flush),
+            }
             if !self.stays_connected {
                 self.read(id);
             }
@@ -333,8 +342,9 @@ impl<'a> Server<'a> {
         let Some(connection) = self.connections.remove(id) else { return };
         self.guests.remove(&connection.serial);
         self.blobs.forget(connection.serial);
+        self.ungreeted -= usize::from(matches!(connection.state.stage, Stage::New));
         match connection.state.stage {
-            Stage::Unknown(_) if connection.state.port == self.settings.port => {
+            Stage::New | Stage::Unknown(_) if connection.state.port == self.settings.port => {
                 self.problems.rejected += 1
             }
             Stage::Member { rank, joined: true } => {
@@ -348,7 +358,7 @@ impl<'a> Server<'a> {
                 self.problems.lost.insert(rank, connection.peer);
                 self.trouble();
             }
-            Stage::Unknown(_) | Stage::Member { .. } | Stage::Closing => {}
+            Stage::New | Stage::Unknown(_) | Stage::Member { .. } | Stage::Closing => {}
         }
     }
 }

@@ -8,27 +8,31 @@ use std::time::{Duration, Instant};
 use mio::net::TcpStream;
 
 use super::visitor::Visitor;
-use super::{Connection, Server};
+use super::{Server, Stage};
 use crate::auth::Exchange;
 use crate::connections::Arrival;
 use crate::error::RendezvousError;
-use crate::frame::greeting;
+use crate::frame::{HelloReader, greeting};
+use crate::listen::BACKLOG;
 use mpienv_core::Port;
 
-/// How many connections to accept before reading from the others again.
-const AT_ONCE: usize = 512;
+/// How many connections may wait for their greeting. The system lets as many more wait: it drops the
+/// next, which is repeated a second later.
+const UNGREETED: usize = BACKLOG as usize;
 /// How many connections, besides one for each rank, may be unidentified before the oldest is
-/// closed.
-const HALF_OPEN: usize = 2048;
+/// closed: more than come until one is greeted and its hello read.
+const HALF_OPEN: usize = 2 * UNGREETED;
 /// How many connections that belong to no rank of this meeting may wait for the report before the
 /// oldest is closed.
 const GUESTS: usize = 8192;
 
 impl Server<'_> {
     pub(super) fn accept(&mut self) -> Result<(), RendezvousError> {
-        for _ in 0..AT_ONCE {
+        for _ in self.ungreeted..UNGREETED {
             match self.connections.accept() {
-                Arrival::Came(stream, peer, port) => self.admit(stream, peer, port)?,
+                Arrival::Came(stream, peer, port) => self.admit(stream, peer, port),
+                // They are greeted first, so that a flood closes none at once.
+                Arrival::NoRoom(_) if self.ungreeted > 0 => break,
                 Arrival::NoRoom(_) => {
                     // One that does not belong to a rank makes room for the next.
                     if !self.close_oldest() {
@@ -43,24 +47,27 @@ impl Server<'_> {
         Ok(())
     }
 
-    fn admit(
-        &mut self,
-        stream: TcpStream,
-        peer: SocketAddr,
-        port: Port,
-    ) -> Result<(), RendezvousError> {
-        // Each connection has its own, so that a hello recorded on one is useless on another.
-        let exchange = Exchange::new().map_err(RendezvousError::System)?;
-        let greeting = greeting(&exchange.public, &self.secret.credential);
+    /// Adds a connection. It is greeted in a later turn, because others connect in less time than
+    /// a key exchange takes.
+    fn admit(&mut self, stream: TcpStream, peer: SocketAddr, port: Port) {
         if self.connections.newcomers.len() >= self.size().saturating_add(HALF_OPEN) {
             self.close_oldest();
         }
-        match self.connections.add(stream, peer.ip(), Visitor::new(port, exchange)) {
-            Ok(id) => {
-                self.write(id, |connection: &mut Connection| connection.send(greeting));
-            }
+        match self.connections.add(stream, peer.ip(), Visitor::new(port)) {
+            Ok(_) => self.ungreeted += 1,
             Err(_) => self.problems.rejected += 1,
         }
+    }
+
+    /// Begins the key exchange of a new connection.
+    pub(super) fn greet(&mut self, id: usize) -> Result<(), RendezvousError> {
+        // Each connection has its own, so that a hello recorded on one is useless on another.
+        let exchange = Exchange::new().map_err(RendezvousError::System)?;
+        let greeting = greeting(&exchange.public, &self.secret.credential);
+        let Some(connection) = self.connections.get_mut(id) else { return Ok(()) };
+        connection.state.stage = Stage::Unknown(Box::new(HelloReader::new(exchange, None)));
+        self.ungreeted -= 1;
+        self.write(id, |connection| connection.send(greeting));
         Ok(())
     }
 

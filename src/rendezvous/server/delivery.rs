@@ -28,9 +28,8 @@ impl Server<'_> {
         let rows: Vec<Row> = iter::once(own).chain(others).collect();
         // From here on, other programs can use the port.
         self.connections.stop_listening();
-        for id in
-            self.connections.ids(|connection| matches!(connection.state.stage, Stage::Unknown(_)))
-        {
+        let is_unknown = |stage: &Stage| matches!(stage, Stage::New | Stage::Unknown(_));
+        for id in self.connections.ids(|connection| is_unknown(&connection.state.stage)) {
             self.close(id);
         }
         let members: Vec<_> = self.joined.values().map(|it| (it.id, it.needs_table)).collect();

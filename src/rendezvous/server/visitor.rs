@@ -3,7 +3,7 @@
 use std::io;
 
 use crate::LONGEST_BLOB;
-use crate::auth::{Bytes32, Directions, Exchange, LENGTH, digest};
+use crate::auth::{Bytes32, Directions, LENGTH, digest};
 use crate::connections;
 use crate::frame::{HERE, HelloReader, Message, Reject, ReplyKind};
 use mpienv_core::Port;
@@ -14,7 +14,9 @@ const PATIENCE: usize = LONGEST_BLOB + 1024;
 /// How far a connection has come.
 #[derive(Debug)]
 pub(super) enum Stage {
-    /// Has not completed its hello.
+    /// Has connected, and waits for its greeting.
+    New,
+    /// Was greeted, and has not completed its hello.
     Unknown(Box<HelloReader>),
     /// Belongs to a rank of this job that waits for the report.
     Member {
@@ -41,10 +43,9 @@ pub(super) struct Visitor {
 pub(super) type Connection = connections::Connection<Visitor>;
 
 impl Visitor {
-    /// A new connection, to be greeted with this part of a key exchange.
-    pub(super) fn new(port: Port, exchange: Exchange) -> Visitor {
-        let stage = Stage::Unknown(Box::new(HelloReader::new(exchange, None)));
-        Visitor { port, stage, directions: None, heard: Vec::new(), discarded: 0 }
+    /// A new connection to this port of rank 0.
+    pub(super) fn new(port: Port) -> Visitor {
+        Visitor { port, stage: Stage::New, directions: None, heard: Vec::new(), discarded: 0 }
     }
 
     /// Ends the hello, and returns what came of it.
