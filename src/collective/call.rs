@@ -288,6 +288,11 @@ impl Call {
         Call { is_half: false, ..self }
     }
 
+    /// Whether this is the call that was due. Where a half is due, one call alone is not.
+    pub(super) fn answers(self, due: Call) -> bool {
+        if due.is_half { self == due } else { self.alone() == due }
+    }
+
     /// What the user calls.
     pub(super) fn name(self) -> &'static str {
         if self.is_half { SEND_RECEIVE } else { self.operation.name() }
@@ -322,7 +327,7 @@ pub struct Message {
     pub(super) other: u32,
     /// This rank's call.
     pub(super) said: Call,
-    /// The call that the other rank must make, [alone](Call::alone) or not.
+    /// The call that the other rank must make, [alone](Call::alone) or not unless it is a half.
     pub(super) heard: Call,
 }
 
@@ -357,9 +362,12 @@ impl Message {
         Message { other, said: said.meaning(meant), heard: heard.meaning(meant) }
     }
 
-    /// The same message as half of a `send_receive`.
-    pub(super) fn as_half(self) -> Message {
-        Message { said: Call { is_half: true, ..self.said }, ..self }
+    /// The same message as half of a `send_receive`, which the other rank calls too if it is the
+    /// other rank of both halves.
+    pub(super) fn as_half(self, of_both: bool) -> Message {
+        let Message { said, heard, .. } = self;
+        let (said, heard) = (Call { is_half: true, ..said }, Call { is_half: of_both, ..heard });
+        Message { said, heard, ..self }
     }
 }
 

@@ -447,8 +447,8 @@ mod tests {
                 let (own, mut into) = (shared.rank().index(), vec![0; length]);
                 let mut ring = |shared: &mut Shared| {
                     let (to, from) = ((own + 1) % 4, (own + 3) % 4);
-                    let sent = Message::to(to, own, ElementKind::U8, length).as_half();
-                    let received = Message::from(from, own, ElementKind::U8, length).as_half();
+                    let sent = Message::to(to, own, ElementKind::U8, length).as_half(false);
+                    let received = Message::from(from, own, ElementKind::U8, length).as_half(false);
                     shared.pass(Some((sent, &vec![1; length])), Some((received, &mut into)))
                 };
                 ring(&mut shared).unwrap();

@@ -264,19 +264,7 @@ impl Transport for Tcp {
     }
 
     fn pass(&mut self, send: Sent<'_>, receive: Received<'_>) -> Result<()> {
-        match (&send, &receive) {
-            // Two ranks that send to each other: the lower one sends first.
-            (Some((to, _)), Some((from, _))) if to.other == from.other => {
-                if self.rank.index() < to.other {
-                    self.members.pass(send, None, None)?;
-                    self.members.pass(None, receive, None)
-                } else {
-                    self.members.pass(None, receive, None)?;
-                    self.members.pass(send, None, None)
-                }
-            }
-            _ => self.members.pass(send, receive, None),
-        }
+        self.members.pass(send, receive, None)
     }
 
     fn next_message(&mut self, from: u32, longest: Duration) -> Result<Call> {

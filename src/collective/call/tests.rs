@@ -13,7 +13,7 @@ fn a_call_comes_out_of_a_message_as_it_went_in() {
             assert_eq!(Call::from_codes(call.codes(), 7, 3), Some(call));
         }
     }
-    let half = Message::to(3, 2, ElementKind::F32, 7).as_half().said;
+    let half = Message::to(3, 2, ElementKind::F32, 7).as_half(false).said;
     assert_eq!(Call::from_codes(half.codes(), 7, 3), Some(half));
     for codes in [
         [NAMES.len() as u8, 0, 0],
@@ -52,11 +52,11 @@ fn two_ranks_whose_messages_do_not_match_learn_what_they_must_do() {
     };
     let (direction, length) = ("one rank must receive", "a message needs the same count");
     ends(sent(kind, 3), Message::to(0, 1, kind, 3), direction);
-    ends(sent(kind, 3), Message::to(0, 1, kind, 4).as_half(), direction);
-    ends(sent(kind, 3).as_half(), Message::to(0, 1, kind, 3).as_half(), direction);
+    ends(sent(kind, 3), Message::to(0, 1, kind, 4).as_half(false), direction);
+    ends(sent(kind, 3).as_half(false), Message::to(0, 1, kind, 3).as_half(false), direction);
     ends(sent(kind, 3), received(kind, 4), length);
-    ends(sent(kind, 3), received(other, 3).as_half(), length);
-    ends(sent(kind, 3).as_half(), Message::to(0, 1, kind, 4).as_half(), length);
+    ends(sent(kind, 3), received(other, 3).as_half(false), length);
+    ends(sent(kind, 3).as_half(false), Message::to(0, 1, kind, 4).as_half(false), length);
     let rule = sent(kind, 3).said.rule_broken_with(Call::BARRIER);
     assert_eq!(rule, "all ranks must make the same calls in the same order");
 }
@@ -98,7 +98,7 @@ fn a_call_is_described_as_a_user_wrote_it() {
     assert_eq!(moving(Receive).to_string(), "receive of 8 bf16 from rank 1");
     assert_eq!(moving(SendTagged).to_string(), "send of 8 bf16 with tag 1");
     assert_eq!(moving(ReceiveTagged).to_string(), "receive of 8 bf16 with tag 1");
-    let half = |message: Message| message.as_half().said.to_string();
+    let half = |message: Message| message.as_half(false).said.to_string();
     let kind = ElementKind::F64;
     assert_eq!(half(Message::to(2, 1, kind, 8)), "send_receive of 8 f64 to rank 2");
     assert_eq!(half(Message::from(2, 1, kind, 8)), "send_receive of 8 f64 from rank 2");

@@ -302,8 +302,7 @@ impl Group {
     ///
     /// If `to` and `from` are two ranks, each of them may call this, or [`receive`](Group::receive)
     /// and [`send`](Group::send): the first rank of a chain only sends. If they are one rank, it
-    /// must call this too. Over shared memory and TCP, `send` and then `receive` may also work, but
-    /// over MPI this is an error.
+    /// must call this too: `send` and then `receive` are an error.
     ///
     /// The guide has an exchange of halos: `mpienv::guide::rust`.
     ///

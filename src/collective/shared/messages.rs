@@ -59,10 +59,10 @@ impl Half<&[u8]> {
 
     /// Whether the other rank receives a message that can stay in the mailbox until it is read.
     fn is_awaited(&self, memory: &Memory) -> bool {
-        let (other, heard) = (self.other(), Some(self.message.heard));
+        let (other, heard) = (self.other(), self.message.heard);
         memory.is_short(self.bytes)
             && memory.is_awaiting(other)
-            && memory.call_of_awaiting(other).map(Call::alone) == heard
+            && memory.call_of_awaiting(other).is_some_and(|call| call.answers(heard))
     }
 }
 
@@ -116,7 +116,7 @@ impl Shared {
             let (rank, Message { said: own, heard, .. }) = (half.other(), half.message);
             if half.moved == 0 {
                 let found = memory.call_of_message(rank);
-                if found.map(Call::alone) != Some(heard) {
+                if !found.is_some_and(|call| call.answers(heard)) {
                     return Err(Difference { rank, found, own });
                 }
             }

@@ -100,12 +100,19 @@ impl Members {
         let mut links = self.links();
         let mut by_rank: Vec<_> = (0..links.size()).map(|_| Exchange::default()).collect();
         let mut call = Call::BARRIER;
-        // The rank that receives answers with an empty frame.
-        let halves = [
-            send.map(|(message, bytes)| (message, Exchange::both(bytes, &mut []))),
-            receive.map(|(message, bytes)| (message, Exchange::both(&[], bytes))),
-        ];
-        for (Message { other, said, heard }, exchange) in halves.into_iter().flatten() {
+        let exchanges = match (send, receive) {
+            // Each of two ranks answers with its own message.
+            (Some((to, bytes)), Some((from, into))) if to.other == from.other => {
+                let message = Message { heard: from.heard, ..to };
+                [Some((message, Exchange::both(bytes, into))), None]
+            }
+            // The rank that receives answers with an empty frame.
+            (send, receive) => [
+                send.map(|(message, bytes)| (message, Exchange::both(bytes, &mut []))),
+                receive.map(|(message, bytes)| (message, Exchange::both(&[], bytes))),
+            ],
+        };
+        for (Message { other, said, heard }, exchange) in exchanges.into_iter().flatten() {
             let pair = [said, heard].map(|call| call.in_job(&self.numbers));
             by_rank[self.members[other as usize]] = Exchange { pair: Some(pair), ..exchange };
             call = pair[0];

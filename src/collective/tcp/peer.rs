@@ -244,7 +244,7 @@ impl Peer {
     fn check_head(&mut self, transfer: Transfer, due: u64) -> Result<(), Fault> {
         let Head { kind, number, length, call } = parse(&self.head_in);
         match (kind, call) {
-            (DATA, Some(call)) if call.alone() != transfer.call => Err(Fault::Differs(call)),
+            (DATA, Some(call)) if !call.answers(transfer.call) => Err(Fault::Differs(call)),
             // The same call of another group.
             (DATA, Some(call)) if number != transfer.number => Err(Fault::Differs(call)),
             (DATA, Some(_)) if length != due => {

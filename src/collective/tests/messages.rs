@@ -130,18 +130,25 @@ fn a_rank_sends_and_receives_at_once_although_one_neighbor_waits_for_the_other()
 }
 
 #[test]
-fn a_rank_that_sends_and_receives_at_once_meets_one_that_does_one_after_the_other() {
-    for (over, heard) in over_each(2, |group| {
-        let (own, mut heard) = (group.rank().index(), [0]);
-        if own == 0 {
-            group.send_receive(&[own], 1, &mut heard, 1).unwrap();
-        } else {
-            group.receive(&mut heard, 0).unwrap();
-            group.send(&[own], 0).unwrap();
+fn two_ranks_that_exchange_must_both_send_and_receive_at_once() {
+    type Calls = fn(&mut Group) -> Result<()>;
+    let one_after_the_other: [Calls; 2] = [
+        |group| group.receive(&mut [0_u32], 0).and_then(|()| group.send(&[1_u32], 0)),
+        |group| group.send(&[1_u32], 0).and_then(|()| group.receive(&mut [0_u32], 0)),
+    ];
+    for (index, calls) in one_after_the_other.into_iter().enumerate() {
+        for (over, errors) in over_each(2, |group| {
+            let made = match group.rank().index() {
+                0 => group.send_receive(&[0_u32], 1, &mut [0_u32], 1),
+                _ => calls(group),
+            };
+            made.and_then(|()| group.barrier()).unwrap_err().to_string()
+        }) {
+            for error in errors {
+                let rule = "one rank must receive what the other sends; send_receive does both";
+                assert!(error.contains(rule), "{over}, {index}: {error}");
+            }
         }
-        heard
-    }) {
-        assert_eq!(heard, [[1], [0]], "{over}");
     }
 }
 
