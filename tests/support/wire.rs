@@ -38,7 +38,7 @@ pub fn own_version() -> [u16; 4] {
         env!("CARGO_PKG_VERSION_PATCH"),
     ];
     let [major, minor, patch] = parts.map(|part| part.parse().unwrap());
-    [10, major, minor, patch]
+    [11, major, minor, patch]
 }
 
 /// The first bytes of every frame.
