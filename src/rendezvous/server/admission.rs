@@ -16,8 +16,8 @@ use crate::frame::{HelloReader, greeting};
 use crate::listen::BACKLOG;
 use mpienv_core::Port;
 
-/// How many connections may wait for their greeting. The system lets as many more wait: it drops the
-/// next, which is repeated a second later.
+/// How many connections may wait for their greeting. The system lets as many more wait: it drops
+/// the next, which is repeated a second later.
 const UNGREETED: usize = BACKLOG as usize;
 /// How many connections, besides one for each rank, may be unidentified before the oldest is
 /// closed: more than come until one is greeted and its hello read.
