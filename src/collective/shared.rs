@@ -183,7 +183,7 @@ impl Transport for Shared {
 
     /// Reduces in the way that is faster for as many numbers.
     fn reduce(&mut self, reduce: Reduce, mut numbers: Numbers<'_>) -> Result<()> {
-        if self.is_direct(numbers.bytes().len(), false) {
+        if self.is_direct(numbers.bytes().len()) {
             self.reduce_directly(reduce, &mut numbers)
         } else {
             self.reduce_by_parts(reduce, &mut numbers)
@@ -197,7 +197,7 @@ impl Transport for Shared {
         longest: Duration,
     ) -> Result<Begun> {
         let length = numbers.bytes().len();
-        if !self.spins || length > self.memory.slot() || !self.is_direct(length, true) {
+        if !self.spins || length > self.memory.slot() || !self.is_direct(length) {
             return Ok(Begun::Refused);
         }
         self.publish(reduce.call, |slot, _| copy(slot, numbers.bytes()))?;
@@ -226,7 +226,7 @@ impl Transport for Shared {
         other_work: &mut dyn FnMut(),
     ) -> Result<()> {
         let length = numbers.bytes().len();
-        if length <= self.memory.slot() && self.is_direct(length, true) {
+        if length <= self.memory.slot() && self.is_direct(length) {
             let reduced = self.compute_and_publish(reduce, &mut numbers, part, compute)?;
             other_work();
             return self.reduce_rest(reduce, &mut numbers, reduced);
@@ -371,10 +371,10 @@ mod tests {
     use crate::error::CollectiveError;
     use crate::group::Group;
     use crate::reduction::Reduction;
-    use crate::tcp::tests::{numbers, ranks_within};
+    use crate::tcp::tests::ranks_within;
+    use crate::tests::PLENTY;
     use crate::tests::{
-        PLENTY, bits, check_that_a_hung_rank_is_named, check_that_a_rank_without_messages_is_named,
-        sum_in_order,
+        check_that_a_hung_rank_is_named, check_that_a_rank_without_messages_is_named,
     };
 
     /// Runs `run` on every rank, each in its own thread, over shared memory.
@@ -387,35 +387,14 @@ mod tests {
         size: u32,
         run: impl Fn(Shared) -> T + Sync,
     ) -> Vec<T> {
-        ranks_within(timeout, size, |tcp| run(shared(tcp, false)))
-    }
-
-    fn shared(tcp: Tcp, spins: bool) -> Shared {
-        Shared::share(tcp, spins).unwrap().unwrap_or_else(|(_, why)| panic!("{why}"))
+        ranks_within(timeout, size, |tcp| match Shared::share(tcp, false).unwrap() {
+            Ok(shared) => run(shared),
+            Err((_, why)) => panic!("{why}"),
+        })
     }
 
     fn group(shared: Shared) -> Group {
         Group::new(Box::new(shared))
-    }
-
-    #[test]
-    fn ranks_that_have_a_core_each_add_parts_of_fewer_numbers_and_get_the_same_bits() {
-        for (spins, length, is_in_parts) in
-            [(true, 2048, false), (true, 2049, true), (false, 8192, false), (false, 8193, true)]
-        {
-            for (sum, sent, share) in ranks_within(PLENTY, 4, |tcp| {
-                let mut group = group(shared(tcp, spins));
-                let (mut sum, before) =
-                    (numbers(group.rank().index(), length), group.bytes_sent().unwrap());
-                group.all_reduce_sum(&mut sum).unwrap();
-                let sent = group.bytes_sent().unwrap() - before;
-                (bits(&sum), sent, group.rank().share_of(length).len())
-            }) {
-                assert!(sum == sum_in_order(0..4, length), "{length}");
-                // Each rank publishes its numbers, and perhaps the sum of its part.
-                assert_eq!(sent, 4 * (length + if is_in_parts { share } else { 0 }) as u64);
-            }
-        }
     }
 
     #[test]

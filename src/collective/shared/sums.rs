@@ -10,10 +10,6 @@ use crate::reduction::{Reduction, in_rank_order};
 /// The largest sum that more than two ranks add directly, in bytes of all ranks. In a larger sum,
 /// each adds its part.
 const DIRECT: usize = 128 * 1024;
-/// The same if each rank has a core: one more round then takes less time than to read that much from
-/// the caches of all other cores. Four ranks that add 31,400 bytes directly read 94 kB of others, and
-/// 47 kB where each adds its part.
-const DIRECT_ON_CORES: usize = 32 * 1024;
 /// Bytes that are added at a time. They stay in the L1 cache while several ranks' numbers are
 /// added.
 const BLOCK: usize = 8 * 1024;
@@ -35,12 +31,10 @@ impl Shared {
         Ok(())
     }
 
-    /// Whether every rank reads as many bytes of all others, rather than the parts of a sum. If it
-    /// does other work meanwhile, one round has come when it looks, and it would wait for two.
-    pub(super) fn is_direct(&self, bytes: usize, done_meanwhile: bool) -> bool {
+    /// Whether every rank reads as many bytes of all others, rather than the parts of a sum.
+    pub(super) fn is_direct(&self, bytes: usize) -> bool {
         let ranks = self.memory.ranks();
-        let most = if self.spins && !done_meanwhile { DIRECT_ON_CORES } else { DIRECT };
-        ranks == 2 || bytes * ranks <= most
+        ranks == 2 || bytes * ranks <= DIRECT
     }
 
     /// Reduces the numbers of all ranks, which are in their slots, into those of this rank.
