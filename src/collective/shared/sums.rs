@@ -8,7 +8,8 @@ use crate::numbers::Numbers;
 use crate::reduction::{Reduction, in_rank_order};
 
 /// The largest sum that more than two ranks add directly, in bytes of all ranks. In a larger sum,
-/// each adds its part.
+/// each adds its part. Ranks that compute in parts, reduce in two steps or do neither may meet in
+/// one call, so that all choose by this limit.
 const DIRECT: usize = 128 * 1024;
 /// Bytes that are added at a time. They stay in the L1 cache while several ranks' numbers are
 /// added.
