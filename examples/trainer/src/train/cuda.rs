@@ -207,19 +207,15 @@ pub fn open(
     let module = mpienv_gpu::compile(&context, &(task.head() + KERNELS)).map_err(Error::input)?;
     let load = || {
         let stream = context.new_stream()?;
-        // The driver may load a kernel when it is first asked for it, which a capture does not allow.
-        let hidden = ["hidden_layer", "hidden_gradient"].iter().filter(|_| task.hidden() > 0);
-        for name in ["loss", "gradient", "update"].iter().chain(hidden) {
-            module.load_function(name)?;
-        }
+        let kernels = Kernels::load(&module, &task)?;
         let epoch = task.clusters.then(|| module.load_function("epoch")).transpose()?;
         if let Some(epoch) = &epoch {
             let most = CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
             epoch.set_attribute(most, task.cluster_bytes() as i32)?;
         }
         let memory = Memory::new(&stream, &task, data)?;
-        let mut gpu = Gpu { stream, task, module, epoch, memory, timeout };
-        gpu.load_images(data)?;
+        let mut gpu = Gpu { stream, task, kernels, epoch, memory, timeout };
+        gpu.load_images(data, &module.load_function("normalize")?)?;
         Ok(gpu)
     };
     let gpu =
@@ -232,12 +228,34 @@ pub fn open(
     Ok(ReadyGpu { description, train: Box::new(train) })
 }
 
+/// The kernels of a step. All are loaded first: the driver may load one only when it is asked for
+/// it, which a capture does not allow.
+struct Kernels {
+    loss: CudaFunction,
+    gradient: CudaFunction,
+    update: CudaFunction,
+    /// Of the hidden layer, if there is one: its output, and its gradient.
+    hidden: Option<[CudaFunction; 2]>,
+}
+
+impl Kernels {
+    fn load(module: &Arc<CudaModule>, task: &Task) -> Result<Kernels, DriverError> {
+        let load = |name| module.load_function(name);
+        let hidden = || Ok([load("hidden_layer")?, load("hidden_gradient")?]);
+        Ok(Kernels {
+            loss: load("loss")?,
+            gradient: load("gradient")?,
+            update: load("update")?,
+            hidden: (task.hidden() > 0).then(hidden).transpose()?,
+        })
+    }
+}
+
 /// A device with compiled kernels and the training set, ready for the other ranks.
 struct Gpu {
     stream: Arc<CudaStream>,
     task: Task,
-    /// The kernels.
-    module: Arc<CudaModule>,
+    kernels: Kernels,
     /// The kernel that takes many steps, if the device has clusters.
     epoch: Option<CudaFunction>,
     memory: Memory,
@@ -246,14 +264,13 @@ struct Gpu {
 }
 
 impl Gpu {
-    fn load_images(&mut self, data: &Dataset) -> Result<(), DriverError> {
+    fn load_images(&mut self, data: &Dataset, normalize: &CudaFunction) -> Result<(), DriverError> {
         let pixels = self.stream.clone_htod(data.images())?;
         let values: Vec<f32> = (0..=u8::MAX).map(batch::normalized).collect();
         let values = self.stream.clone_htod(&values)?;
         let count = data.images().len() as i64;
         let blocks = data.images().len().div_ceil(THREADS as usize).min(4096) as u32;
-        let normalize = self.module.load_function("normalize")?;
-        let mut launch = self.stream.launch_builder(&normalize);
+        let mut launch = self.stream.launch_builder(normalize);
         launch.arg(&pixels).arg(&values).arg(&mut self.memory.images).arg(&count);
         // SAFETY: these are the kernel's parameters, and it writes `count` numbers.
         unsafe { launch.launch(grid(blocks, 1)) }?;
@@ -262,39 +279,34 @@ impl Gpu {
 
     /// Adds the kernels of a step to the stream, with the sum over all ranks.
     fn enqueue_step(&mut self, communicator: Option<&Communicator>) -> Result<(), GpuError> {
-        let Gpu { stream, task, module, memory, .. } = self;
+        let Gpu { stream, task, kernels, memory, .. } = self;
         let wrong = |error| GpuError::from_driver("cuLaunchKernel", error);
-        let kernel = |name| module.load_function(name).map_err(wrong);
         let layer = |inputs: usize, outputs: usize| {
             grid((inputs + 1).div_ceil(32) as u32, outputs.div_ceil(8) as u32)
         };
         let samples = task.batch as u32;
-        if task.hidden() > 0 {
-            let forward = kernel("hidden_layer")?;
-            let mut launch = stream.launch_builder(&forward);
+        if let Some([forward, _]) = &kernels.hidden {
+            let mut launch = stream.launch_builder(forward);
             launch.arg(&memory.images).arg(&memory.order).arg(&memory.parameters);
             launch.arg(&mut memory.hidden).arg(&memory.at);
             // SAFETY: these are the kernel's parameters, and it writes a row for each block in x.
             unsafe { launch.launch(grid(samples, task.hidden().div_ceil(32) as u32)) }
                 .map_err(wrong)?;
         }
-        let loss = kernel("loss")?;
-        let mut launch = stream.launch_builder(&loss);
+        let mut launch = stream.launch_builder(&kernels.loss);
         launch.arg(&memory.images).arg(&memory.labels).arg(&memory.order).arg(&memory.parameters);
         launch.arg(&memory.hidden).arg(&mut memory.rows).arg(&mut memory.hidden_gradients);
         launch.arg(&mut memory.losses).arg(&memory.at);
         // SAFETY: these are the kernel's parameters, and it writes a row for each block.
         unsafe { launch.launch(grid(samples, 1)) }.map_err(wrong)?;
-        let gradient = kernel("gradient")?;
-        let mut launch = stream.launch_builder(&gradient);
+        let mut launch = stream.launch_builder(&kernels.gradient);
         launch.arg(&memory.images).arg(&memory.order).arg(&memory.hidden).arg(&memory.rows);
         launch.arg(&memory.losses).arg(&memory.stop).arg(&mut memory.sum).arg(&memory.at);
         launch.arg(&mut memory.log);
         // SAFETY: these are the kernel's parameters, and it writes the gradient of one layer.
         unsafe { launch.launch(layer(task.last(), CLASSES)) }.map_err(wrong)?;
-        if task.hidden() > 0 {
-            let backward = kernel("hidden_gradient")?;
-            let mut launch = stream.launch_builder(&backward);
+        if let Some([_, backward]) = &kernels.hidden {
+            let mut launch = stream.launch_builder(backward);
             launch.arg(&memory.images).arg(&memory.order).arg(&memory.hidden_gradients);
             launch.arg(&mut memory.sum).arg(&memory.at);
             // SAFETY: these are the kernel's parameters, and it writes the gradient of one layer.
@@ -304,8 +316,7 @@ impl Gpu {
             communicator.all_reduce_sum(&mut memory.sum)?;
         }
         let blocks = task.parameters().div_ceil(THREADS as usize) as u32;
-        let update = kernel("update")?;
-        let mut launch = stream.launch_builder(&update);
+        let mut launch = stream.launch_builder(&kernels.update);
         launch.arg(&mut memory.parameters).arg(&memory.sum).arg(&mut memory.at);
         launch.arg(&mut memory.log);
         // SAFETY: these are the kernel's parameters, and it checks its index.
