@@ -22,8 +22,8 @@ pub struct Call {
     /// Whether the rank refused its own arguments. It takes no part in the call then, but must not
     /// leave the others waiting.
     pub(super) is_refused: bool,
-    /// Whether the message is half of a `send_receive`, for errors: the other rank may as well send
-    /// or receive it alone.
+    /// Whether the message is half of a `send_receive`. If the other half is with another rank, this
+    /// is for errors: the other rank may as well send or receive it alone.
     pub(super) is_half: bool,
     /// The number of the type that the caller means, if its values travel as another; 0 if not.
     pub(super) meant: u8,
@@ -293,6 +293,12 @@ impl Call {
         if due.is_half { self == due } else { self.alone() == due }
     }
 
+    /// What a rank sends, as so many bytes, that exchanges it for what it receives by this call.
+    pub(super) fn exchanged_for(self, bytes: u64) -> Call {
+        let size = self.kind.map_or(1, ElementKind::size) as u64;
+        Call { operation: Send, count: bytes / size, ..self }
+    }
+
     /// What the user calls.
     pub(super) fn name(self) -> &'static str {
         if self.is_half { SEND_RECEIVE } else { self.operation.name() }
@@ -327,7 +333,8 @@ pub struct Message {
     pub(super) other: u32,
     /// This rank's call.
     pub(super) said: Call,
-    /// The call that the other rank must make, [alone](Call::alone) or not unless it is a half.
+    /// The call that the other rank must make. If it is a half, it must be one; otherwise, it may be
+    /// [alone](Call::alone) or a half.
     pub(super) heard: Call,
 }
 
@@ -362,11 +369,12 @@ impl Message {
         Message { other, said: said.meaning(meant), heard: heard.meaning(meant) }
     }
 
-    /// The same message as half of a `send_receive`, which the other rank calls too if it is the
-    /// other rank of both halves.
-    pub(super) fn as_half(self, of_both: bool) -> Message {
+    /// The same message as half of a `send_receive`. In an exchange, both halves are with one rank,
+    /// which calls it too.
+    pub(super) fn as_half(self, is_exchange: bool) -> Message {
         let Message { said, heard, .. } = self;
-        let (said, heard) = (Call { is_half: true, ..said }, Call { is_half: of_both, ..heard });
+        let (said, heard) =
+            (Call { is_half: true, ..said }, Call { is_half: is_exchange, ..heard });
         Message { said, heard, ..self }
     }
 }

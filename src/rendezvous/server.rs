@@ -257,11 +257,9 @@ impl<'a> Server<'a> {
         let time_is_up = now >= self.deadline;
         if time_is_up {
             // Before the deadline, a connection without a complete hello may still be a rank's.
-            let silent = |connection: &&Connection| match &connection.state.stage {
-                Stage::New => true,
+            let silent = |connection: &&Connection| {
                 // One that claims a rank is named by it.
-                Stage::Unknown(hello) => hello.claimed_rank().is_none(),
-                Stage::Member { .. } | Stage::Closing => false,
+                matches!(&connection.state.stage, Stage::Unknown(hello) if hello.claimed_rank().is_none())
             };
             self.problems.silent = self.connections.iter().filter(silent).count() as u64;
             self.note_the_silent();
@@ -277,9 +275,10 @@ impl<'a> Server<'a> {
     fn turn(&mut self, wait: Duration) -> Result<(), RendezvousError> {
         for id in self.connections.wait(wait).map_err(RendezvousError::System)? {
             let connection = self.connections.get(id);
-            match connection.is_some_and(|it| matches!(it.state.stage, Stage::New)) {
-                true => self.greet(id)?,
-                false => self.write(id, Connection::flush),
+            if connection.is_some_and(|it| matches!(it.state.stage, Stage::New)) {
+                self.greet(id)?;
+            } else {
+                self.write(id, Connection::flush);
             }
             if !self.stays_connected {
                 self.read(id);

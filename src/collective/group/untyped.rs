@@ -173,11 +173,11 @@ impl Group {
         if let Some((_, from)) = receive {
             self.check_other(call(Operation::Receive), from)?;
         }
-        let (meant, of_both) =
+        let (meant, is_exchange) =
             (self.meant, send.map(|(_, to)| to) == receive.as_ref().map(|it| it.1));
         let as_called = |message: Message| {
             let message = message.meaning(meant);
-            if is_half { message.as_half(of_both) } else { message }
+            if is_half { message.as_half(is_exchange) } else { message }
         };
         let send =
             send.map(|(bytes, to)| (as_called(Message::to(to, own, kind, count(bytes))), bytes));

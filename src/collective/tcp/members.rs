@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::peer::{Fault, Transfer};
-use super::transfer::{Beside, Exchange, Links};
+use super::transfer::{Beside, Exchange, Links, Pair};
 use crate::call::{Call, Difference, Message};
 use crate::error::{CollectiveError, Result};
 use crate::transport::{Connection, Received, Sent};
@@ -100,22 +100,27 @@ impl Members {
         let mut links = self.links();
         let mut by_rank: Vec<_> = (0..links.size()).map(|_| Exchange::default()).collect();
         let mut call = Call::BARRIER;
-        let exchanges = match (send, receive) {
-            // Each of two ranks answers with its own message.
+        let mut add = |other: u32, [said, heard, answered]: [Call; 3], exchange| {
+            let [said, heard, answered] =
+                [said, heard, answered].map(|call| call.in_job(&self.numbers));
+            let pair = Some(Pair { said, heard, answered });
+            by_rank[self.members[other as usize]] = Exchange { pair, ..exchange };
+            call = answered;
+        };
+        match (send, receive) {
+            // Each of two ranks says what it receives: its own message is the answer.
             (Some((to, bytes)), Some((from, into))) if to.other == from.other => {
-                let message = Message { heard: from.heard, ..to };
-                [Some((message, Exchange::both(bytes, into))), None]
+                add(to.other, [from.said, to.heard, to.said], Exchange::both(bytes, into));
             }
             // The rank that receives answers with an empty frame.
-            (send, receive) => [
-                send.map(|(message, bytes)| (message, Exchange::both(bytes, &mut []))),
-                receive.map(|(message, bytes)| (message, Exchange::both(&[], bytes))),
-            ],
-        };
-        for (Message { other, said, heard }, exchange) in exchanges.into_iter().flatten() {
-            let pair = [said, heard].map(|call| call.in_job(&self.numbers));
-            by_rank[self.members[other as usize]] = Exchange { pair: Some(pair), ..exchange };
-            call = pair[0];
+            (send, receive) => {
+                if let Some((Message { other, said, heard }, bytes)) = send {
+                    add(other, [said, heard, said], Exchange::both(bytes, &mut []));
+                }
+                if let Some((Message { other, said, heard }, into)) = receive {
+                    add(other, [said, heard, said], Exchange::both(&[], into));
+                }
+            }
         }
         let transfer = Transfer { number: self.of_messages, call };
         let Some(beside) = beside else { return links.transfer(transfer, &mut by_rank, None) };

@@ -247,6 +247,9 @@ impl Peer {
             (DATA, Some(call)) if !call.answers(transfer.call) => Err(Fault::Differs(call)),
             // The same call of another group.
             (DATA, Some(call)) if number != transfer.number => Err(Fault::Differs(call)),
+            (DATA, Some(call)) if length != due && call.is_half => {
+                Err(Fault::Differs(call.exchanged_for(length)))
+            }
             (DATA, Some(_)) if length != due => {
                 Err(Fault::Lost(format!("it sent {length} bytes where {due} were due")))
             }

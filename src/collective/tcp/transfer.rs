@@ -31,8 +31,25 @@ const GRACE: Duration = Duration::from_millis(400);
 pub(crate) struct Exchange<'b> {
     pub(crate) send: Option<&'b [u8]>,
     pub(crate) receive: Option<&'b mut [u8]>,
-    /// For a message between two ranks, what this rank calls and what the other must call.
-    pub(crate) pair: Option<[Call; 2]>,
+    /// For a message between two ranks, or two that they exchange.
+    pub(crate) pair: Option<Pair>,
+}
+
+/// What two ranks that pass messages say to each other.
+#[derive(Clone, Copy)]
+pub(crate) struct Pair {
+    pub(crate) said: Call,
+    /// What the other rank must say.
+    pub(crate) heard: Call,
+    /// This rank's call that the other one answers.
+    pub(crate) answered: Call,
+}
+
+impl Pair {
+    /// This rank's call that differs from that of the other.
+    fn compared_with(&self, found: Call) -> Call {
+        if found.operation == self.heard.operation { self.answered } else { self.said }
+    }
 }
 
 impl<'b> Exchange<'b> {
@@ -42,7 +59,8 @@ impl<'b> Exchange<'b> {
 
     /// What this rank's frames say and those of the other must say.
     fn transfers(&self, current: Transfer) -> [Transfer; 2] {
-        self.pair.map_or([current; 2], |pair| pair.map(|call| Transfer { call, ..current }))
+        let of = |Pair { said, heard, .. }| [said, heard].map(|call| Transfer { call, ..current });
+        self.pair.map_or([current; 2], of)
     }
 }
 

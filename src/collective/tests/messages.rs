@@ -130,6 +130,27 @@ fn a_rank_sends_and_receives_at_once_although_one_neighbor_waits_for_the_other()
 }
 
 #[test]
+fn two_ranks_that_exchange_other_counts_or_types_both_learn_it_in_this_call() {
+    type Exchange = fn(&mut Group) -> Result<()>;
+    let others: [Exchange; 3] = [
+        |group| group.send_receive(&[1.0_f32; 3], 0, &mut [0.0_f32; 5], 0),
+        |group| group.send_receive(&[1.0_f32; 2], 0, &mut [0.0_f32; 3], 0),
+        |group| group.send_receive(&[1_i32; 3], 0, &mut [0_i32; 3], 0),
+    ];
+    for (index, other) in others.into_iter().enumerate() {
+        for (over, errors) in over_each(2, |group| match group.rank().index() {
+            0 => group.send_receive(&[1.0_f32; 3], 1, &mut [0.0_f32; 3], 1).unwrap_err(),
+            _ => other(group).unwrap_err(),
+        }) {
+            for error in errors {
+                let rule = "a message needs the same count and type on both ranks";
+                assert!(error.to_string().contains(rule), "{over}, {index}: {error}");
+            }
+        }
+    }
+}
+
+#[test]
 fn two_ranks_that_exchange_must_both_send_and_receive_at_once() {
     type Calls = fn(&mut Group) -> Result<()>;
     let one_after_the_other: [Calls; 2] = [

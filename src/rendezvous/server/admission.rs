@@ -16,22 +16,25 @@ use crate::frame::{HelloReader, greeting};
 use crate::listen::BACKLOG;
 use mpienv_core::Port;
 
-/// How many connections may wait for their greeting. The system lets as many more wait: it drops
-/// the next, which is repeated a second later.
-const UNGREETED: usize = BACKLOG as usize;
 /// How many connections, besides one for each rank, may be unidentified before the oldest is
-/// closed: more than come until one is greeted and its hello read.
-const HALF_OPEN: usize = 2 * UNGREETED;
+/// closed.
+const HALF_OPEN: usize = 2048;
 /// How many connections that belong to no rank of this meeting may wait for the report before the
 /// oldest is closed.
 const GUESTS: usize = 8192;
 
 impl Server<'_> {
+    fn most_unidentified(&self) -> usize {
+        self.size().saturating_add(HALF_OPEN)
+    }
+
+    /// Accepts what the system has let wait, so that it need not drop the next connection, which
+    /// would be repeated a second later. In a flood, none is closed before it could say hello.
     pub(super) fn accept(&mut self) -> Result<(), RendezvousError> {
-        for _ in self.ungreeted..UNGREETED {
+        let most_ungreeted = (self.most_unidentified() / 2).min(BACKLOG as usize);
+        for _ in self.ungreeted..most_ungreeted {
             match self.connections.accept() {
                 Arrival::Came(stream, peer, port) => self.admit(stream, peer, port),
-                // They are greeted first, so that a flood closes none at once.
                 Arrival::NoRoom(_) if self.ungreeted > 0 => break,
                 Arrival::NoRoom(_) => {
                     // One that does not belong to a rank makes room for the next.
@@ -50,7 +53,7 @@ impl Server<'_> {
     /// Adds a connection. It is greeted in a later turn, because others connect in less time than
     /// a key exchange takes.
     fn admit(&mut self, stream: TcpStream, peer: SocketAddr, port: Port) {
-        if self.connections.newcomers.len() >= self.size().saturating_add(HALF_OPEN) {
+        if self.connections.newcomers.len() >= self.most_unidentified() {
             self.close_oldest();
         }
         match self.connections.add(stream, peer.ip(), Visitor::new(port)) {

@@ -133,7 +133,7 @@ impl Links {
             Fault::Differs(call) => {
                 let rank = index as u32;
                 let pair = all.get(index).and_then(|one| one.pair);
-                let own = pair.map_or(self.current.call, |[said, _]| said);
+                let own = pair.map_or(self.current.call, |pair| pair.compared_with(call));
                 calls = Some((call, own));
                 (rank, Reason::Difference(self.differing(rank, call, own).to_string()))
             }
