@@ -22,8 +22,8 @@ pub struct Call {
     /// Whether the rank refused its own arguments. It takes no part in the call then, but must not
     /// leave the others waiting.
     pub(super) is_refused: bool,
-    /// Whether the message is half of a `send_receive`. If the other half is with another rank, this
-    /// is for errors: the other rank may as well send or receive it alone.
+    /// Whether the message is half of a `send_receive`. If the other half is with another rank,
+    /// this is for errors: the other rank may as well send or receive it alone.
     pub(super) is_half: bool,
     /// The number of the type that the caller means, if its values travel as another; 0 if not.
     pub(super) meant: u8,
@@ -333,8 +333,8 @@ pub struct Message {
     pub(super) other: u32,
     /// This rank's call.
     pub(super) said: Call,
-    /// The call that the other rank must make. If it is a half, it must be one; otherwise, it may be
-    /// [alone](Call::alone) or a half.
+    /// The call that the other rank must make. If it is a half, it must be one; otherwise, it may
+    /// be [alone](Call::alone) or a half.
     pub(super) heard: Call,
 }
 
