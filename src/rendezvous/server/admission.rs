@@ -29,7 +29,7 @@ impl Server<'_> {
     }
 
     /// Accepts what the system has let wait, so that it need not drop the next connection, which
-    /// would be repeated a second later. In a flood, none is closed before it could say hello.
+    /// would be repeated a second later. In a flood, none is closed before it is greeted.
     pub(super) fn accept(&mut self) -> Result<(), RendezvousError> {
         let most_ungreeted = (self.most_unidentified() / 2).min(BACKLOG as usize);
         for _ in self.ungreeted..most_ungreeted {
