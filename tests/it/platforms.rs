@@ -191,6 +191,31 @@ fn kubeflow_pytorchjob_volcanos_pytorch_plugin_vertex_and_pai() {
     }
 }
 
+#[test]
+fn a_number_of_nodes_that_contradicts_world_size_is_an_error() {
+    let vars: Pairs = &[("RANK", "1"), ("WORLD_SIZE", "16"), ("MASTER_ADDR", "m")];
+    let pod = [vars, &[("KUBERNETES_SERVICE_HOST", "10.96.0.1")]].concat();
+    for name in ["NNODES", "NUM_NODES", "PET_NNODES"] {
+        let refused = error(&[&pod[..], &[(name, "2"), ("NPROC_PER_NODE", "8")]].concat());
+        let why = format!("{name}=\"2\": WORLD_SIZE=\"16\" is the number of nodes here; set RANK");
+        assert!(refused.starts_with(&why), "{refused}");
+        // A range tells no number.
+        for right in ["16", "1:16"] {
+            assert_eq!(node(&[&pod[..], &[(name, right)]].concat()).2, 16, "{name}={right}");
+        }
+        let asked = |nodes| {
+            let vars = [vars, &[(name, nodes)]].concat();
+            mpienv::ClusterInfo::builder().vars(vars).one_per_node().read()
+        };
+        assert_eq!(asked("16").unwrap().node_count(), Some(16));
+        let refused = asked("2").unwrap_err().to_string();
+        assert!(
+            refused.starts_with(&format!("{name}=\"2\": one process on each node")),
+            "{refused}"
+        );
+    }
+}
+
 const CLUSTER: &str = r#"{"cluster":{"workerpool0":["job-workerpool0-0:2222"],"workerpool1":["job-workerpool1-0:2222",
  "job-workerpool1-1:2222"]},"environment":"cloud","task":{"type":"workerpool1","index":1,"trial":""},
  "job":"{\"task\":{\"type\":\"workerpool0\",\"index\":0}}"}"#;

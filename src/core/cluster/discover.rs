@@ -96,7 +96,7 @@ impl ClusterInfoBuilder {
             None => (read?, choice),
         };
         if self.overrides.one_per_node {
-            placement = nodes::one_per_node(placement)?;
+            placement = nodes::one_per_node(placement, &environment)?;
         }
         if let Some(answer) = &self.overrides.answer {
             placement = answer.apply_pmi(placement)?;

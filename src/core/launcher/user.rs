@@ -9,6 +9,7 @@ use crate::launcher::prelude::*;
 use crate::launcher::{Launcher, MASTER, kubernetes, runpod};
 use crate::value::host::Host;
 use crate::value::rank::{Rank, RankError};
+use crate::value::sourced::Known;
 
 variables! {
     /// The variables of PyTorch's convention for a rank.
@@ -103,6 +104,11 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     {
         let pod = marker.read::<PodVars>(environment)?;
         let pods = pods(environment, marker, rank.value, size, pod.pet_nproc.as_deref())?;
+        if let Some(other) = nodes(environment).filter(|nodes| nodes.value != pods.value) {
+            let why = format!("{}=\"{}\" is the number of nodes here", pods.source, pods.value);
+            let error = Error::new(Reason::Malformed(why), NODES_DIFFER).by(marker.launcher);
+            return Err(error.of(other.source).found(other.value.to_string()));
+        }
         let placement = marker.node(rank, pods)?;
         let variable = if pod.pet_nproc.is_some() { PET_NPROC } else { NPROC };
         return Ok(placement.with_workers(variable, pod.pet_nproc.or(pod.nproc)));
@@ -153,6 +159,18 @@ variables! {
         }
     }
 }
+
+/// Returns the number of nodes that a script has set, or a template of Kubeflow's. A range of numbers
+/// is none.
+pub(crate) fn nodes(environment: &Environment) -> Known<u32> {
+    let number = |name| by(name, environment.text(name).and_then(digits));
+    [NODES, COUNT, kubernetes::NODES].into_iter().find_map(number)
+}
+
+/// What to do if `WORLD_SIZE` counts other processes than the nodes' only ones.
+const NODES_DIFFER: &str = "set RANK to the node's number and WORLD_SIZE to the number of nodes; or, if WORLD_SIZE counts the \
+                            ranks of all nodes, set NODE_RANK in place of RANK; or unset the number of nodes if it \
+                            is left from another job";
 
 /// Returns `NODE_RANK` if a local rank is set too, and `RANK` is not: this process is one of several
 /// on its node.

@@ -6,7 +6,7 @@ use crate::cluster::overrides::ASKED;
 use crate::environment::Environment;
 use crate::error::{Error, Reason};
 use crate::launcher::placement::{LaunchStyle, Placement};
-use crate::launcher::{Launcher, Starts, kubernetes};
+use crate::launcher::{Launcher, Starts, kubernetes, user};
 use crate::value::host::Host;
 use crate::value::rank::Rank;
 use crate::value::sourced::{Known, Sourced, by, value_of};
@@ -139,8 +139,14 @@ fn other_node(node: Rank, variable: &str, found: u32) -> Error {
 }
 
 /// Returns the same process as the only one on its node. Its rank and world size then count nodes.
-pub(super) fn one_per_node(placement: Placement) -> Result<Placement, Error> {
+pub(super) fn one_per_node(
+    mut placement: Placement,
+    environment: &Environment,
+) -> Result<Placement, Error> {
     let (rank, size) = (placement.rank.value, placement.size.value);
+    if placement.launcher() == Launcher::User && placement.node_count.is_none() {
+        placement.node_count = user::nodes(environment);
+    }
     let expected = [
         (&placement.local_size, 1),
         (&placement.local_rank, 0),
