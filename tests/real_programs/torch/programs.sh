@@ -64,7 +64,7 @@ on_both() {
 # behind_firewall: only the master's port is open between two hosts. Over mpienv, the rank that cannot connect must say so.
 behind_firewall() {
     local node nodes=() said='did not reach rank 0 .* within 20 s: no answer to the connection: .* firewall'
-    local program='import datetime, torch.distributed as d
+    local program='import datetime, mpienv_rs.torch, torch.distributed as d
 d.init_process_group("mpienv", timeout=datetime.timedelta(seconds=20))
 d.barrier()'
     printf '== two hosts, a firewall that opens only the port of the master\n'
