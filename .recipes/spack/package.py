@@ -25,7 +25,7 @@ class Mpienv(CargoPackage):
     depends_on("c", type="build")
     depends_on("rust@1.89:", type="build")
 
-    build_args = ["--locked", "--features", "cli"]
+    build_args = ["--locked", "--features", "gpu"]
 
     @run_after("install")
     def install_manual_page_completions_and_guide(self):

@@ -6,6 +6,7 @@ MNIST's; otherwise the program draws them. With --backend mpienv, mpienv carries
 """
 
 import argparse
+import gc
 import gzip
 import os
 
@@ -34,20 +35,7 @@ def digits():
     return shapes[labels] + 0.3 * torch.randn(6000, 784), labels
 
 
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--backend", help="of torch.distributed: nccl on GPUs and gloo on CPUs by default")
-    backend = parser.parse_args().backend
-    if backend == "mpienv":
-        # PyTorch before 2.14 does not find it without this.
-        import mpienv_rs.torch
-    if torch.cuda.is_available():
-        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
-        torch.cuda.set_device(device)
-        dist.init_process_group(backend or "nccl")
-    else:
-        device = torch.device("cpu")
-        dist.init_process_group(backend or "gloo")
+def train(device):
     rank, size = dist.get_rank(), dist.get_world_size()
     data = TensorDataset(*digits())
     sampler = DistributedSampler(data, seed=1)
@@ -69,6 +57,26 @@ def main():
     dist.all_gather(weights, model.module.weight.detach())
     same = all(torch.equal(weights[0], other) for other in weights)
     print(f"rank {rank} of {size}: all ranks hold the same weights: {same}", flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--backend", help="of torch.distributed: nccl on GPUs and gloo on CPUs by default")
+    backend = parser.parse_args().backend
+    if backend == "mpienv":
+        # PyTorch before 2.14 does not find it without this.
+        import mpienv_rs.torch
+    if torch.cuda.is_available():
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+        torch.cuda.set_device(device)
+        dist.init_process_group(backend or "nccl")
+    else:
+        device = torch.device("cpu")
+        dist.init_process_group(backend or "gloo")
+    train(device)
+    # gloo's threads end with the last reference to the group, which the model has. If one is left when Python exits,
+    # it may abort the process.
+    gc.collect()
     dist.destroy_process_group()
 
 

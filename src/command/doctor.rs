@@ -343,7 +343,7 @@ pub(crate) fn stale_slurm(info: &ClusterInfo, ended: Option<u32>) -> Option<Find
     Some(Finding::warning(
         "stale-slurm",
         format!("SLURM_TASK_PID is {id}, and this host has no process {id}"),
-        "the task of which Slurm's variables are has ended, or ran on another host: the rank and size are left from it",
+        "the task that Slurm set these variables for has ended, or ran on another host: the rank and size are left from it",
         "start the program with srun, or use a shell without SLURM_ variables",
     ))
 }

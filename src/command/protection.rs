@@ -5,7 +5,7 @@ use std::time::Duration;
 use mpienv_rendezvous::seam::{self, MUNGE_REMEDY};
 use serde::Serialize;
 
-use crate::{ClusterInfo, Finding};
+use crate::{ClusterInfo, Finding, Severity};
 
 /// What protects a meeting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -64,17 +64,24 @@ pub(crate) fn row(info: &ClusterInfo, munged: Option<&Result<(), String>>) -> [S
 /// The code of the finding that munged does not answer where ranks must use it.
 pub(crate) const NO_ANSWER: &str = "munge-no-answer";
 
-/// Returns the finding `munge-no-answer`.
+/// Returns the finding `munge-no-answer`: a note where the ranks then meet without protection.
 pub(crate) fn no_answer(
     info: &ClusterInfo,
     munged: Option<&Result<(), String>>,
 ) -> Option<Finding> {
-    let munge = info.munge().filter(|munge| !munge.is_auto())?;
+    let munge = info.munge()?;
     let reason = munged?.as_ref().err()?;
-    Some(Finding::error(
-        NO_ANSWER,
-        format!("MPIENV_AUTH={munge}: {reason}"),
-        "the ranks must authenticate with MUNGE, so this rank cannot meet the others",
-        MUNGE_REMEDY,
-    ))
+    let (severity, why) = match (munge.is_auto(), info.secret_source()) {
+        (false, _) => (
+            Severity::Error,
+            "the ranks must authenticate with MUNGE, so this rank cannot meet the others",
+        ),
+        (true, None) => (
+            Severity::Note,
+            "if munged answers on no host of the job, processes of other users can meet its ranks",
+        ),
+        (true, Some(_)) => return None,
+    };
+    let what = format!("MPIENV_AUTH={munge}: {reason}");
+    Some(Finding::new(severity, NO_ANSWER, what, why, MUNGE_REMEDY))
 }

@@ -119,7 +119,7 @@ pub enum Reason {
     #[error("unknown launcher")]
     UnknownLauncher,
     /// The launcher that was selected did not start this process.
-    #[error("{} ({}) is selected, but its variables are not set", .0.name(), .0.title())]
+    #[error("{} ({}) is selected, but its variables do not show that it started this process", .0.name(), .0.title())]
     LauncherAbsent(Launcher),
     /// There may be several nodes, and no variable names rank 0's host.
     #[error("{}", master_unknown(*world_size, why.as_deref()))]

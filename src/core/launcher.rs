@@ -354,7 +354,7 @@ const SYNONYMS: &[(&str, &str)] = &[
     ("jsrun", "its name is jsm"),
     ("aprun cray", "its name is pals"),
     ("torch pytorch torchelastic", "its name is torchrun"),
-    ("k8s", "its name is kubernetes"),
+    ("k8s pytorchjob trainjob jobset", "its name is kubernetes"),
     ("none", "its name is alone"),
 ];
 

@@ -312,18 +312,19 @@ const PARTS: &[&str] = &[
 /// for cores (which version 5 does not show), if it leaves the rank its share of the node's cores,
 /// under other launchers, and if an `mpienv exec` before this one had the option to keep it.
 pub fn widen_default_binding(info: &ClusterInfo, environment: &Environment) {
-    let local_size = info.local_world_size().map_or(1, |size| size as usize);
-    // With more ranks, Open MPI binds each to a NUMA node or a socket.
-    let is_too_narrow = |(allowed, all): (usize, usize)| {
-        allowed < all && (info.world_size() <= 2 || allowed < all / local_size)
-    };
-    if info.launcher() == Launcher::OpenMpi
-        && !info.keeps_binding()
-        && !is_asked(environment)
-        && cores::count().is_some_and(is_too_narrow)
-    {
+    if cores::count().is_some_and(|cores| is_widened(info, environment, cores)) {
         affinity::release();
     }
+}
+
+/// Returns whether [`widen_default_binding`] changes a binding to so many of so many cores.
+pub fn is_widened(info: &ClusterInfo, environment: &Environment, cores: (usize, usize)) -> bool {
+    let local_size = info.local_world_size().map_or(1, |size| size as usize);
+    // With more ranks, Open MPI binds each to a NUMA node or a socket.
+    let (allowed, all) = cores;
+    let is_too_narrow = allowed < all && (info.world_size() <= 2 || allowed < all / local_size);
+    let is_default = info.launcher() == Launcher::OpenMpi && !is_asked(environment);
+    is_default && !info.keeps_binding() && is_too_narrow
 }
 
 /// Lets this thread use all cores of its mpirun if Open MPI bound it without being asked, for a

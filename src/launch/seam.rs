@@ -12,8 +12,8 @@ use crate::{Launch, LaunchError, Variables};
 
 pub use crate::affinity::{allowed as allowed_cpus, usable as usable_cpus};
 pub use crate::bind::{
-    BOUND_BY, Division, Node, bind_to_share, numa_nodes, release_default_binding, topology,
-    widen_default_binding,
+    BOUND_BY, Division, Node, bind_to_share, is_widened, numa_nodes, release_default_binding,
+    topology, widen_default_binding,
 };
 pub use crate::core_share::{CoreShare, TooFew, divide};
 pub use crate::cores::{Allowed, count as count_cores, of_children as cores_of_children};

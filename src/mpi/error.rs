@@ -74,7 +74,7 @@ pub enum MpiError {
         needed: i32,
     },
     /// An MPI function returned an error.
-    #[error("{call}: {text} (error {code}): {}", failure(.text))]
+    #[error("{call}: {text} (error {code}): {}", failure(.text).1)]
     #[non_exhaustive]
     Call {
         /// The function.
@@ -190,20 +190,34 @@ impl MpiError {
             NoLibrary { .. } | NotRecognized { .. } | ThreadLevel { .. } | Differs { .. } => {
                 ErrorKind::Environment
             }
-            Call { .. } => ErrorKind::Lost,
+            Call { text, .. } => failure(text).0,
             TimedOut { .. } => ErrorKind::TimedOut,
             _ => ErrorKind::Refused,
         }
     }
 }
 
-/// What an error of MPI's may mean.
-fn failure(text: &str) -> &'static str {
-    if text.contains("communicators") {
-        "this MPI has no room for another group: drop those that are no longer needed"
-    } else {
-        "either a rank was lost, or the ranks do not make the same calls in the same order, with the same lengths and a \
-         root within the group"
+/// What an error of MPI's may mean. Open MPI and MPICH write the same words with other capitals.
+fn failure(text: &str) -> (ErrorKind, &'static str) {
+    let text = text.to_ascii_lowercase();
+    let causes = [
+        (
+            "communicators",
+            "this MPI has no room for another group: drop those that are no longer needed",
+        ),
+        ("invalid rank", "choose a rank from 0 to one below the size of the communicator"),
+        (
+            "truncated",
+            "a rank has sent more than this one receives: a message needs the same count on both ranks",
+        ),
+    ];
+    match causes.into_iter().find(|(sign, _)| text.contains(sign)) {
+        Some((_, cause)) => (ErrorKind::Refused, cause),
+        None => (
+            ErrorKind::Lost,
+            "either a rank was lost, or the ranks do not make the same calls in the same order, with the same lengths \
+             and a root within the group",
+        ),
     }
 }
 
@@ -245,13 +259,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_mpi_without_room_for_another_group_does_not_blame_a_rank() {
-        let failed = |text: &str| {
-            MpiError::Call { call: "MPI_Comm_split", code: 15, text: text.to_owned() }.to_string()
-        };
-        let full = failed("Too many communicators (0/2048 free on this process)");
-        assert!(full.ends_with("drop those that are no longer needed"), "{full}");
-        let other = failed("Message truncated");
-        assert!(other.contains("either a rank was lost"), "{other}");
+    fn a_call_with_wrong_arguments_does_not_blame_another_rank() {
+        for (text, kind, end) in [
+            (
+                "Too many communicators (0/2048 free on this process)",
+                ErrorKind::Refused,
+                "drop those that are no longer needed",
+            ),
+            (
+                "MPI_ERR_RANK: invalid rank",
+                ErrorKind::Refused,
+                "below the size of the communicator",
+            ),
+            (
+                "Message truncated; 16 bytes received",
+                ErrorKind::Refused,
+                "same count on both ranks",
+            ),
+            ("MPI_ERR_OTHER: known error not in list", ErrorKind::Lost, "a root within the group"),
+        ] {
+            let error = MpiError::Call { call: "MPI_Isend", code: 15, text: text.to_owned() };
+            assert_eq!(error.kind(), kind, "{error}");
+            assert!(error.to_string().ends_with(end), "{error}");
+        }
     }
 }

@@ -17,6 +17,7 @@ use super::api::{Api, Buffer, Element, Value, int};
 use super::communicator::Communicator;
 use super::error::{MpiError, Result};
 use super::session::{Session, done_within};
+use mpienv_core::ErrorKind;
 
 /// A started call. MPI uses its buffer until the call is done.
 ///
@@ -82,10 +83,11 @@ impl<B: Default> Request<B> {
     /// # Errors
     /// If the call has failed.
     pub fn test(&mut self) -> Result<bool> {
-        if !self.is_done
-            && let Some(status) = self.session.run(|api| api.test(self.name, &mut self.handle))?
-        {
-            self.end(status)?;
+        if !self.is_done {
+            let tested = self.session.run(|api| api.test(self.name, &mut self.handle));
+            if let Some(status) = tested.map_err(|error| self.fail(error))? {
+                self.end(status)?;
+            }
         }
         Ok(self.is_done)
     }
@@ -96,7 +98,8 @@ impl<B: Default> Request<B> {
     /// If the call has failed; the buffer is then lost.
     pub fn wait(mut self) -> Result<B> {
         if !self.is_done {
-            let status = self.session.run(|api| api.wait(self.name, &mut self.handle))?;
+            let waited = self.session.run(|api| api.wait(self.name, &mut self.handle));
+            let status = waited.map_err(|error| self.fail(error))?;
             self.end(status)?;
         }
         Ok(mem::take(&mut self.buffer))
@@ -120,7 +123,7 @@ impl<B: Default> Request<B> {
     pub fn wait_unless(mut self, limit: Duration, stop: &dyn Fn() -> bool) -> Result<Option<B>> {
         if !self.is_done {
             let (call, mut status) = (self.name, None);
-            self.session.run(|api| {
+            let waited = self.session.run(|api| {
                 let is_done = || {
                     let is_stopped = stop();
                     if !is_stopped {
@@ -130,11 +133,23 @@ impl<B: Default> Request<B> {
                 };
                 let is_in_time = done_within(limit, is_done)?;
                 is_in_time.then_some(()).ok_or(MpiError::TimedOut { call, limit })
-            })?;
+            });
+            waited.map_err(|error| self.fail(error))?;
             let Some(status) = status else { return Ok(None) };
             self.end(status)?;
         }
         Ok(Some(mem::take(&mut self.buffer)))
+    }
+
+    /// Ends a call with wrong arguments, which MPI has refused. Its buffer is lost. A call that
+    /// fails otherwise may go on.
+    fn fail(&mut self, error: MpiError) -> MpiError {
+        if matches!(error, MpiError::Call { .. }) && error.kind() == ErrorKind::Refused {
+            self.is_done = true;
+            self.session.started.fetch_sub(1, Ordering::Relaxed);
+            mem::forget(mem::take(&mut self.buffer));
+        }
+        error
     }
 
     /// Ends a call that is done. Fails if it received fewer bytes than it was to.

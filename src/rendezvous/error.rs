@@ -198,10 +198,10 @@ pub enum ConnectFailure {
     /// The name has no address.
     #[error("the name does not resolve ({0}); check MASTER_ADDR, or give an IP address")]
     Unresolved(String),
-    /// The host answered that nothing listens.
+    /// The host, or a firewall, answered that nothing listens.
     #[error(
-        "connection refused: nothing listens there; rank 0 has not started, has exited, or listens on another port: all \
-         ranks need the same MASTER_ADDR, MASTER_PORT and MPIENV_PORT_RANGE"
+        "connection refused: nothing listens there, or a firewall rejects the port; rank 0 has not started, has exited, or \
+         listens on another port: all ranks need the same MASTER_ADDR, MASTER_PORT and MPIENV_PORT_RANGE"
     )]
     Refused,
     /// The network has no route.
@@ -234,8 +234,8 @@ pub enum ConnectFailure {
     Unproven,
     /// What answered does not authenticate with MUNGE as this rank expects.
     #[error(
-        "what answered does not prove with MUNGE that it is this job's rank 0 ({0}); set MPIENV_AUTH to the same value on all \
-         ranks, as with `mpirun -x MPIENV_AUTH`, run them as one user, and run munged with the same key on all hosts"
+        "what answered does not prove with MUNGE that it is this job's rank 0 ({0}); run munged with the same key on all hosts, \
+         set MPIENV_AUTH to the same value on all ranks, as with `mpirun -x MPIENV_AUTH`, and run them as one user"
     )]
     Munge(String),
     /// The connection failed for another reason.

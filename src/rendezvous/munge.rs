@@ -27,7 +27,7 @@ const REPLAYED: i32 = 17;
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What to do where MUNGE does not work.
-pub const REMEDY: &str = "start munged here and check it with `munge -n | unmunge`, name its socket with \
+pub const REMEDY: &str = "install MUNGE here and start munged, check both with `munge -n | unmunge`, name munged's socket with \
      MPIENV_AUTH=munge:SOCKET, or unset MPIENV_AUTH on all ranks and set MPIENV_TOKEN_FILE";
 
 /// Why a credential cannot be decoded.

@@ -212,8 +212,8 @@ impl Problems {
         let (missing, waited) = (list(missing), seconds(waited));
         let elsewhere = self.elsewhere.as_ref().map(|why| format!("; {why}")).unwrap_or_default();
         Some(format!(
-            "{ranks} {missing} of {size}{on} {have} not connected to {master} within {waited}: not started, failed earlier, or \
-             using a different MASTER_ADDR, MASTER_PORT or MPIENV_PORT_RANGE; look for an error that {they} printed{elsewhere}"
+            "{ranks} {missing} of {size}{on} {have} not connected to {master} within {waited}: not started, failed earlier, kept \
+             out by a firewall, or using a different MASTER_ADDR, MASTER_PORT or MPIENV_PORT_RANGE; look for an error that {they} printed{elsewhere}"
         ))
     }
 
@@ -365,8 +365,8 @@ mod tests {
         let error = Problems::default().report(9, MASTER, &[0, 2, 8], MINUTE, true);
         assert_eq!(
             error.to_string(),
-            "ranks 1,3-7 of 9 have not connected to 127.0.0.1:6105 within 60 s: not started, failed earlier, or using a \
-             different MASTER_ADDR, MASTER_PORT or MPIENV_PORT_RANGE; look for an error that they printed"
+            "ranks 1,3-7 of 9 have not connected to 127.0.0.1:6105 within 60 s: not started, failed earlier, kept out by a \
+             firewall, or using a different MASTER_ADDR, MASTER_PORT or MPIENV_PORT_RANGE; look for an error that they printed"
         );
         let RendezvousError::Missing { missing, .. } = error else { panic!("{error}") };
         assert_eq!(missing, [1..=1, 3..=7]);

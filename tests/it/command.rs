@@ -240,7 +240,8 @@ fn show_prints_a_table_of_values_and_sources_without_color_unless_on_a_terminal(
     let (code, stdout, _) = output(clean("mpienv").arg("show"));
     assert_eq!(code, Some(0));
     assert!(
-        stdout.starts_with("launcher          alone        no launcher's variables are set\n"),
+        stdout
+            .starts_with("launcher          alone        no launcher gives this process a place\n"),
         "{stdout}"
     );
     assert!(!stdout.contains('\u{1b}'));

@@ -243,13 +243,16 @@ fn a_binding_is_compared_with_threads_and_ranks_and_gets_the_launchers_own_remed
     };
     let finding_of =
         |severity, what: &str, remedy: &str| Some((severity, what.to_owned(), remedy.to_owned()));
-    let open_mpi = "start it with mpirun --bind-to none, or use fewer threads";
+    let bind_none = "start it with mpirun --bind-to none, or use fewer threads";
+    let exec = format!(
+        "start the program with `mpienv exec`, which lets it use all cores; or {bind_none}"
+    );
     assert_eq!(
         found(RANK_0, (1, 64)),
         finding_of(
             Severity::Note,
             "bound to 1 of 64 cores, by Open MPI; each of this node's 2 ranks could have 32",
-            open_mpi
+            &exec
         )
     );
     assert_eq!(
@@ -257,7 +260,7 @@ fn a_binding_is_compared_with_threads_and_ranks_and_gets_the_launchers_own_remed
         finding_of(
             Severity::Warning,
             "bound to 32 of 64 cores, by Open MPI, with OMP_NUM_THREADS=33; this node has 2 ranks",
-            open_mpi
+            bind_none
         )
     );
     assert_eq!(
@@ -268,6 +271,9 @@ fn a_binding_is_compared_with_threads_and_ranks_and_gets_the_launchers_own_remed
             "start it without taskset, numactl and the like (`mpirun --bind-to none`), or use fewer threads"
         )
     );
+    // `mpienv exec` leaves a binding that a user has chosen, and one to a fair share of the cores.
+    let chosen = [RANK_0, &[("OMPI_MCA_hwloc_base_binding_policy", "core")]].concat();
+    assert_eq!(found(&chosen, (1, 64)).unwrap().2, bind_none);
     assert_eq!(found(RANK_0, (64, 64)), None);
 }
 

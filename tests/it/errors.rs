@@ -173,16 +173,27 @@ fn every_fault_names_launcher_variable_value_reason_and_remedy() {
             "MPIENV_LAUNCHER=\"srun\": unknown launcher; its name is slurm".to_owned(),
         ),
         (
-            &[("MPIENV_LAUNCHER", "slrum")],
+            &[("MPIENV_LAUNCHER", "Slrum")],
+            "MPIENV_LAUNCHER=\"Slrum\": unknown launcher; did you mean slurm?".to_owned(),
+        ),
+        (
+            &[("MPIENV_LAUNCHER", "sun")],
             format!(
-                "MPIENV_LAUNCHER=\"slrum\": unknown launcher; unset MPIENV_LAUNCHER or set it to one of {}",
+                "MPIENV_LAUNCHER=\"sun\": unknown launcher; unset MPIENV_LAUNCHER or set it to one of {}",
                 mpienv::Launcher::ALL.iter().map(|launcher| launcher.name()).collect::<Vec<_>>().join(", ")
             ),
         ),
         (
             &[("MPIENV_LAUNCHER", "user")],
-            "MPIENV_LAUNCHER=\"user\": user (RANK and WORLD_SIZE) is selected, but its variables are not set; \
-             select the launcher that started this process, or none (unset MPIENV_LAUNCHER)"
+            "MPIENV_LAUNCHER=\"user\": user (RANK and WORLD_SIZE) is selected, but its variables do not show that it \
+             started this process; select the launcher that started this process, or unset MPIENV_LAUNCHER"
+                .to_owned(),
+        ),
+        (
+            &[("MPIENV_LAUNCHER", "slurm"), ("SLURM_JOB_ID", "1"), ("SLURM_NTASKS", "8")],
+            "MPIENV_LAUNCHER=\"slurm\": slurm (Slurm) is selected, but its variables do not show that it started this \
+             process; start the program with `srun`, which starts every task; or select the launcher that started this \
+             process, or unset MPIENV_LAUNCHER"
                 .to_owned(),
         ),
         (

@@ -241,6 +241,12 @@ fn an_error_comes_back_as_mpis_text() {
         let lines: Vec<_> = out.lines().filter(|line| line.starts_with("MPI_Bcast: ")).collect();
         assert_eq!(lines.len(), 4, "{mpi:?}: {out}");
         assert!(lines.iter().all(|line| line.to_lowercase().contains("root")), "{mpi:?}: {out}");
+        for remedy in [
+            "choose a rank from 0 to one below the size of the communicator",
+            "a rank has sent more than this one receives: a message needs the same count on both ranks",
+        ] {
+            assert_eq!(out.matches(remedy).count(), 2, "{mpi:?}: {out}");
+        }
     }
 }
 

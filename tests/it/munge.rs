@@ -143,8 +143,8 @@ fn another_users_rank_and_another_users_rank_0_are_refused_and_the_reason_is_nam
     assert!(first.starts_with("mpienv: rank 1 of 2 has not connected to "), "{first}");
     assert!(other.contains(&format!("Unauthorized credential for client UID={OTHER}")), "{other}");
     assert!(
-        other.contains("set MPIENV_AUTH to the same value on all ranks, as with ")
-            && other.contains(", run them as one user"),
+        other.contains("run munged with the same key on all hosts, set MPIENV_AUTH to the same")
+            && other.contains(", and run them as one user"),
         "{other}"
     );
 
@@ -357,7 +357,10 @@ fn without_munged_or_munge_the_error_names_what_is_missing_on_which_side() {
     let (code, text) = said(munged.rank(0, port).spawn().unwrap());
     assert_eq!(code, Some(3), "{text}");
     let start = "mpienv: the ranks authenticate with MUNGE, which does not work on this host: munge: Error: ";
-    assert!(text.starts_with(start) && text.contains("start munged here"), "{text}");
+    assert!(
+        text.starts_with(start) && text.contains("install MUNGE here and start munged"),
+        "{text}"
+    );
 
     let mut command = munged.rank(0, port);
     // setpriv and mpienv are found by their paths.

@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::support::tool::inherited;
 use mpienv::simulate::{Job, JobBuilder};
 use mpienv::{ClusterInfo, Launcher, Port, Target};
-use mpienv_core::seam::Placeholders;
+use mpienv_core::seam::{OWN_VARIABLES, Placeholders};
 
 /// A job on two nodes, with two processes on each if the launcher can start them; `None` without a
 /// launcher.
@@ -118,6 +118,16 @@ fn the_tables_of_programs_are_what_the_code_does() {
     let rows = Placeholders::names().map(|(name, meaning)| format!("| `{{{name}}}` | {meaning} |"));
     let header = "| placeholder | what it becomes |\n| --- | --- |\n";
     assert_generated("src/guide/programs.md", header, "\n\n", &rows.collect::<Vec<_>>().join("\n"));
+}
+
+#[test]
+fn the_table_of_mpienvs_own_variables_is_that_of_the_manual_page() {
+    let code = |names: &str| format!("`{}`", names.replace(", ", "`, `"));
+    let own = OWN_VARIABLES.iter().filter(|(names, _)| names.starts_with("MPIENV_"));
+    let rows = own.map(|(names, meaning)| format!("| {} | {meaning} |", code(names)));
+    let header = "| variable | meaning |\n| --- | --- |\n";
+    let rows = rows.collect::<Vec<_>>().join("\n");
+    assert_generated("src/guide/variables.md", header, "\n\n## ", &rows);
 }
 
 #[test]

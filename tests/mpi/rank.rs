@@ -206,7 +206,14 @@ fn bad_root(world: &Communicator) -> Result<(), mpi::MpiError> {
         assert!(matches!(error, mpi::MpiError::Call { call: "MPI_Bcast", .. }), "{error:?}");
         println!("{error}");
     }
-    Ok(())
+    println!("{}", world.start_send(vec![1], size, 0).unwrap_err());
+    // Every rank sends 16 bytes to the next, which has room for 8, and then finalizes MPI.
+    let (next, before) =
+        ((world.rank().index() + 1) % size, (world.rank().index() + size - 1) % size);
+    let sent = world.start_send(vec![1; 16], next, 0)?;
+    let received = world.start_receive(vec![9; 8], before, 0)?;
+    println!("{}", received.wait_within(FOR_EVER).unwrap_err());
+    sent.wait().map(drop)
 }
 
 /// Every rank sends 4 bytes to the next, which has room for 8.

@@ -139,7 +139,7 @@ fn the_recipes_name_this_version_its_features_and_the_oldest_compiler() {
     for line in [
         format!("version(\"{version}\")"),
         format!("depends_on(\"rust@{rust}:\", type=\"build\")"),
-        "build_args = [\"--locked\", \"--features\", \"cli\"]".to_owned(),
+        "build_args = [\"--locked\", \"--features\", \"gpu\"]".to_owned(),
     ] {
         assert!(spack.contains(&line), "{line}: {spack}");
     }
@@ -149,7 +149,7 @@ fn the_recipes_name_this_version_its_features_and_the_oldest_compiler() {
     }
     let easybuild = fs::read_to_string(recipe("easybuild/mpienv-0.1.0.eb")).unwrap();
     assert!(easybuild.contains(&format!("\nversion = '{version}'\n")), "{easybuild}");
-    assert!(easybuild.contains("\ninstallopts = '--locked --features cli'\n"), "{easybuild}");
+    assert!(easybuild.contains("\ninstallopts = '--locked --features gpu'\n"), "{easybuild}");
     let (_, found) = easybuild.split_once("('Rust', '1.").unwrap();
     let found: u32 = found.split('.').next().unwrap().parse().unwrap();
     let oldest: u32 = rust.split('.').nth(1).unwrap().parse().unwrap();

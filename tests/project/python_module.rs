@@ -194,7 +194,7 @@ fn a_rank_in_the_call_that_differs_from_the_place_is_an_error_before_anything_is
         succeeded(python.args(["-c", &script]).envs(vars.iter().copied()))
     };
     let alone = "in the call of init_process_group, and mpienv finds";
-    let why = "(no launcher's variables are set); leave out rank and world_size, and if no \
+    let why = "(no launcher gives this process a place); leave out rank and world_size, and if no \
                launcher has started this process, set RANK, WORLD_SIZE and MASTER_ADDR in \
                os.environ before the call True\n";
     assert_eq!(raised("rank=1, world_size=2", &[]), format!("rank is 1 {alone} 0 {why}"));

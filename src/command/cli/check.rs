@@ -187,7 +187,8 @@ fn refuse(info: &ClusterInfo, timeout: Duration) -> Result<(), Failure> {
     // A rank by itself meets no other, so that its meeting does without MUNGE.
     let munged = if info.world_size() == 1 { ask_munged(info, timeout) } else { None };
     let not_a_task = info.findings().iter().find(is_not_a_task).cloned();
-    match not_a_task.or_else(|| no_answer(info, munged.as_ref())) {
+    let no_answer = no_answer(info, munged.as_ref()).filter(|own| own.severity == Severity::Error);
+    match not_a_task.or(no_answer) {
         Some(Finding { what, why, remedy, .. }) => Err(Failure::NotATask { what, why, remedy }),
         None => Ok(()),
     }

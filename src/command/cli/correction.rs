@@ -100,8 +100,13 @@ fn option_tip(error: &clap::Error, words: &[OsString]) -> Option<&'static str> {
 
 /// Returns what to say of the name of a subcommand after `help`.
 fn help_tip(error: &clap::Error, words: &[OsString]) -> Option<String> {
-    if error.kind() != ErrorKind::InvalidSubcommand || words.first()? != "help" {
+    if error.kind() != ErrorKind::InvalidSubcommand {
         return None;
+    }
+    match words.first()?.to_str()? {
+        "help" => {}
+        "version" => return Some("type mpienv --version".to_owned()),
+        _ => return None,
     }
     let typed = text(error, ContextKind::InvalidSubcommand)?;
     let command = Command::command();
@@ -180,9 +185,12 @@ pub(super) fn verb_at(words: &[OsString]) -> Option<usize> {
 /// are missing.
 fn candidates(typed: &[OsString]) -> Vec<Vec<OsString>> {
     let with = |verb: &str, rest: &[OsString]| [&[verb.into()][..], rest].concat();
-    let Some((first, rest)) = typed.split_first().filter(|(first, _)| *first != "help") else {
+    let Some((first, rest)) = typed.split_first() else {
         return Vec::new();
     };
+    if first == "help" || first == "version" {
+        return Vec::new();
+    }
     let has_dashes = typed.iter().any(|word| word == "--");
     let bases = match verb_at(typed) {
         Some(0) if first == "exec" => vec![typed.to_vec(), with("launch", rest)],

@@ -320,7 +320,7 @@ macro_rules! codes {
 codes! {
     OK = 0, "Success.";
     WRONG_ENVIRONMENT = codes::ENVIRONMENT,
-        "The environment is contradictory or incomplete, or output cannot be written.";
+        "The environment, or an option that has to fit it, is contradictory or incomplete; or output cannot be written.";
     USAGE = codes::USAGE, "Invalid command line.";
     CHECK_FAILED = codes::RANKS,
         "The ranks do not fit together, a rank was lost, check or doctor found a problem, or doctor \

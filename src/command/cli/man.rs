@@ -24,6 +24,12 @@ const FILES: &[(&str, &str)] = &[
         "DIR/rank.R/stdout, DIR/rank.R/stderr",
         "The output of rank R with launch --log-dir DIR; DIR/attempt_K/rank.R with --max-restarts.",
     ),
+    (
+        "DIR/stall.json",
+        "What the ranks of a stalled job did, with launch --log-dir DIR --stall-timeout.",
+    ),
+    ("FILE", "The slow or unreachable hosts, with check --bad-hosts FILE."),
+    ("$TMPDIR", "For the folder of NCCL's log during check --gpu."),
     ("$MPIENV_TOKEN_FILE", "The secret of the job."),
     (
         "$NCCL_CONF_FILE or ~/.nccl.conf, /etc/nccl.conf",

@@ -33,6 +33,8 @@ const OPTIONS: &[(&str, &str)] = &[
         "launch starts the workers of one node: start it on each host, as with ssh or pdsh, with --node-rank, --nnodes and \
          --master-addr; or let mpirun start the ranks, as in `mpirun --hostfile FILE mpienv exec -- CMD`",
     ),
+    ("--for", "exec, launch and export have this option; `exec --dry-run` prints what it sets"),
+    ("-v -V --ver", "type `mpienv --version`"),
     ("--tee --redirects", "for a file of each worker's output, use `launch --log-dir DIR`"),
 ];
 

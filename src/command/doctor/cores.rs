@@ -2,7 +2,7 @@
 
 use super::machine::Machine;
 use crate::{ClusterInfo, Environment, Finding, Severity};
-use mpienv_launch::seam::{BOUND_BY, nodes_of, numa_nodes};
+use mpienv_launch::seam::{BOUND_BY, is_widened, nodes_of, numa_nodes};
 
 /// Compares the allowed cores with those that exist, the requested threads and the node's ranks.
 pub(crate) fn binding(
@@ -31,12 +31,16 @@ pub(crate) fn binding(
             ("what started it", "without taskset, numactl and the like (`mpirun --bind-to none`)")
         }
     };
+    let exec = match is_widened(info, environment, (allowed, all)) {
+        true => "start the program with `mpienv exec`, which lets it use all cores; or ",
+        false => "",
+    };
     Some(Finding::new(
         severity,
         "cpu-binding",
         format!("bound to {allowed} of {all} cores, by {by}{threads}{ranks}"),
         "threads and workers that this process starts share these cores",
-        format!("start it {unbind}, or use fewer threads"),
+        format!("{exec}start it {unbind}, or use fewer threads"),
     ))
 }
 

@@ -80,9 +80,7 @@ pub(crate) fn ifname(
     let is_default = explicit.is_none() && (set.is_none() || on_azure);
     let (value, source) = match (explicit.map(|own| (own.value, own.source)), set) {
         (Some((NcclIfname::Value(value), source)), _) => (Some(value), source),
-        (Some((NcclIfname::Unset, source)), _) => {
-            (None, format!("to be unset, by {source}").into())
-        }
+        (Some((NcclIfname::Unset, source)), _) => (None, format!("unset: {source}").into()),
         (Some((NcclIfname::Keep, _)), None) => (None, "not set, kept as it is".into()),
         (None, Some(value)) if on_azure && value != DEFAULT => {
             (Some(DEFAULT.to_owned()), format!("default on Azure, in place of {value:?}").into())

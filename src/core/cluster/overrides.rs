@@ -7,6 +7,7 @@ use std::str::FromStr;
 use crate::cluster::answer::Answer;
 use crate::cluster::interface::Interface;
 use crate::cluster::nccl::NcclIfname;
+use crate::cluster::own_variables::mistakes;
 use crate::environment::Environment;
 use crate::error::{Error, Reason};
 use crate::launcher::Launcher;
@@ -184,8 +185,15 @@ fn or_else<T: Clone>(
 fn known_launcher(name: &str) -> Result<Launcher, Error> {
     name.parse().map_err(|_| {
         let names: Vec<_> = Launcher::ALL.iter().map(|launcher| launcher.name()).collect();
-        let any = || format!("unset {LAUNCHER} or set it to one of {}", names.join(", "));
-        let remedy = meant_launcher(name).map_or_else(any, str::to_owned);
+        let typed = name.to_ascii_lowercase();
+        let most = (typed.len() / 2).min(2);
+        let near = names.iter().map(|known| (mistakes(known, &typed), known)).min();
+        let near = near.filter(|&(count, _)| count <= most);
+        let remedy = match (meant_launcher(name), near) {
+            (Some(meant), _) => meant.to_owned(),
+            (None, Some((_, known))) => format!("did you mean {known}?"),
+            _ => format!("unset {LAUNCHER} or set it to one of {}", names.join(", ")),
+        };
         Error::new(Reason::UnknownLauncher, remedy).of(LAUNCHER).found(name)
     })
 }

@@ -32,6 +32,7 @@ pub const OWN_VARIABLES: &[(&str, &str)] = &[
     ("MPIENV_QUIET", "1 silences warnings."),
     ("MPIENV_MPI_LIB, MPIENV_PMIX_LIB", "The libraries of MPI and PMIx to load."),
     ("MPIENV_RESTART_COUNT", "Set by launch: the number of the attempt, from 0."),
+    ("MPIENV_LAUNCH_...", "Set by launch, which finds what its workers started by this name."),
     ("MPIENV_HEARTBEAT_FILE", "Set by launch --stall-timeout: the file that heartbeats change."),
     (
         "MPIENV_BIND, MPIENV_CONTEXT, MPIENV_SIMULATED",

@@ -3,7 +3,7 @@
 use crate::launcher::prelude::*;
 
 /// Where the place of a process comes from that has not declared to be by itself.
-pub(crate) const NO_VARIABLES: &str = "no launcher's variables are set";
+pub(crate) const NO_VARIABLES: &str = "no launcher gives this process a place";
 
 pub(super) const SPEC: LauncherSpec = LauncherSpec {
     marker: |_| Some(NO_VARIABLES),

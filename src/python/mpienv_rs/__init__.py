@@ -109,7 +109,7 @@ def info(*, quiet: bool = False) -> Info:
 
     >>> place = info()
     >>> print(f"rank {place.rank} of {place.world_size}, started by {place.launcher}: {place.sources['rank']}")
-    rank 0 of 1, started by alone: no launcher's variables are set
+    rank 0 of 1, started by alone: no launcher gives this process a place
 
     The place is that of the present environment: a worker process sets its variables before this call, whatever the
     process was before. What `export` itself has set does not count.

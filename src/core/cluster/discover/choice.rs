@@ -1,5 +1,6 @@
 //! Selects the launcher that started this process: the innermost of those that left variables.
 
+use super::unplaced;
 use crate::cluster::context::{CONTEXT, Context};
 use crate::cluster::{master, overrides};
 use crate::environment::Environment;
@@ -39,12 +40,17 @@ fn asked_for(
 ) -> Result<Choice, Error> {
     let launcher = explicit.value;
     let marker = find(environment, launcher).ok_or_else(|| {
-        let remedy = "select the launcher that started this process, or none".to_owned();
+        // The launcher may only have started the script that runs this process.
+        let script = unplaced::script(environment, "");
+        let start = script
+            .filter(|script| script.code.strip_suffix("-not-a-task") == Some(launcher.name()));
+        let start = start.map_or(String::new(), |script| format!("{}; or ", script.remedy));
+        let remedy = format!("{start}select the launcher that started this process");
         let absent = Reason::LauncherAbsent(launcher);
         if explicit.source != overrides::LAUNCHER {
-            return Error::new(absent, remedy);
+            return Error::new(absent, format!("{remedy}, or do not select one"));
         }
-        Error::new(absent, format!("{remedy} (unset {})", overrides::LAUNCHER))
+        Error::new(absent, format!("{remedy}, or unset {}", overrides::LAUNCHER))
             .of(overrides::LAUNCHER)
             .found(launcher.name())
     })?;

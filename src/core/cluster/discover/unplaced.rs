@@ -112,7 +112,7 @@ pub(super) fn finding(environment: &Environment) -> Option<Finding> {
 }
 
 /// Reports a script that runs once, however many processes its job has.
-fn script(environment: &Environment, by_itself: &str) -> Option<Finding> {
+pub(super) fn script(environment: &Environment, by_itself: &str) -> Option<Finding> {
     slurm::outside_of_steps(environment)
         .or_else(|| flux::outside_of_jobs(environment))
         .or_else(|| batch::script(environment, by_itself))
