@@ -37,6 +37,9 @@ pub(super) const LEFT: &str = "close or dropped its group";
 /// Why a rank is lost whose calls another of its threads has canceled.
 pub(super) const CANCELED: &str = "its calls were canceled";
 
+/// Why a rank is lost that made a call after the others had given up.
+pub(super) const LATE: &str = "it came after the timeout of another rank";
+
 /// Why a rank is lost whose thread drops the group because it panics.
 pub(super) const PANICKED: &str = "it panicked";
 

@@ -79,6 +79,10 @@ pub(crate) struct Links {
     spin: Duration,
     /// The current or last transfer.
     current: Transfer,
+    /// When this rank's last transfer ended.
+    ended: Instant,
+    /// Whether the current transfer began after its peers' timeout.
+    is_late: bool,
     /// The peer that this rank waits for, and since when.
     awaited: Option<(usize, Instant)>,
     /// The number of messages between two ranks that come from a rank that has not made the current
@@ -128,6 +132,8 @@ impl Links {
             timeout,
             spin,
             current,
+            ended: Instant::now(),
+            is_late: false,
             awaited: None,
             watched: None,
             cancel,
@@ -159,12 +165,16 @@ impl Links {
             peer.begin();
         }
         let mut moved_at = Instant::now();
+        self.is_late = moved_at - self.ended >= self.timeout;
         loop {
             let (waits_for, mut moved) = match self.advance(all) {
                 Ok(progress) => progress,
                 Err(culprit) => return Err(self.give_up(all, culprit)),
             };
-            let Some(waits_for) = waits_for else { return Ok(()) };
+            let Some(waits_for) = waits_for else {
+                self.ended = Instant::now();
+                return Ok(());
+            };
             let mut patience = self.timeout;
             match beside.as_mut().map(|beside| beside()) {
                 Some(Err(difference)) => return Err(self.give_up_differing(all, difference)),

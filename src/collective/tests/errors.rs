@@ -172,6 +172,28 @@ fn a_rank_that_comes_after_the_others_have_given_up_learns_it_when_it_closes() {
 }
 
 #[test]
+fn a_rank_that_comes_late_to_a_long_sum_blames_no_other_rank() {
+    for backend in OVER {
+        let left = AtomicU32::new(0);
+        let run = |mut group: Group| {
+            let is_late = group.rank().index() == 1;
+            while is_late && left.load(Ordering::Relaxed) < 2 {
+                thread::sleep(Duration::from_millis(1));
+            }
+            // More than the system's buffers hold.
+            let summed = group.all_reduce_sum(&mut vec![1.0_f64; 1_000_000]);
+            let closed = summed.and_then(|()| group.close());
+            left.fetch_add(1, Ordering::Relaxed);
+            closed.map_err(|error| (error.kind(), error.to_string()))
+        };
+        let results = over_one(backend, Duration::from_millis(300), 3, &run);
+        let (kind, error) = results[1].as_ref().unwrap_err();
+        assert!(error.contains("no longer wait for this rank"), "{backend}: {error}");
+        assert_eq!(*kind, mpienv_core::ErrorKind::TimedOut, "{backend}");
+    }
+}
+
+#[test]
 fn a_rank_that_exits_without_a_goodbye_after_its_last_call_does_not_fail_the_others() {
     for backend in OVER {
         let left = AtomicU32::new(0);

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use super::super::peer::{Fault, Peer, Progress, Reason, Transfer};
 use super::{Culprit, Exchange, Links};
 use crate::call::Call;
-use crate::error::{CANCELED, CollectiveError, PANICKED, THIS_PROCESS, aborted};
+use crate::error::{CANCELED, CollectiveError, LATE, OWN_HOST, PANICKED, THIS_PROCESS, aborted};
 
 /// The bounds of [`attribution`]: of the ranks that time out, the silent one is to blame.
 const SHORTEST_ATTRIBUTION: Duration = Duration::from_millis(500);
@@ -95,7 +95,11 @@ impl Links {
         let silent = blamed.iter().find(silent).copied();
         self.hang_up();
         let is_sound = accusation.is_none_or(|(accuser, other)| accuser != other);
-        if silent.is_none() && reasons.is_empty() && is_sound && suspect != self.own as usize {
+        let own = self.own as usize;
+        // The others have waited for this rank, which has not waited for them.
+        let is_late = blamed.contains(&own) && self.long_awaited().is_none();
+        let suspect = if is_late { own } else { suspect };
+        if silent.is_none() && reasons.is_empty() && is_sound && suspect != own {
             // They wait for each other.
             return self
                 .fail(|_| CollectiveError::SomeTimedOut { seconds, call: call.to_string() });
@@ -121,7 +125,20 @@ impl Links {
         let Culprit(index, fault) = self.earlier_than(culprit);
         let mut calls = None;
         let (culprit, reason) = match fault {
-            Fault::Lost(reason) => self.first_lost(index, reason),
+            Fault::Lost(reason) => match self.first_lost(index, reason) {
+                // A peer that has waited in vain closes its connection, and cannot say so if a part
+                // of a long message is still on its way.
+                (_, Reason::Lost(_)) if self.is_late => {
+                    self.abort_all(all, self.own, &Reason::Lost(LATE.to_owned()));
+                    self.hang_up();
+                    return self.fail(|links| CollectiveError::TimedOut {
+                        rank: links.name(links.own),
+                        host: OWN_HOST.to_owned(),
+                        seconds: links.timeout.as_secs_f64(),
+                    });
+                }
+                lost => lost,
+            },
             Fault::Suspect { blamed } => {
                 // A rank that suspects one that does not exist is itself to blame.
                 let exists = (blamed as usize) < self.peers.len();

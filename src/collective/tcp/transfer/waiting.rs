@@ -19,7 +19,8 @@ impl Links {
     /// Begins a call. Fails as [`Links::check`] does.
     pub(in super::super) fn begin(&mut self, call: Call) -> Result<()> {
         self.check()?;
-        self.current.call = call;
+        // The wait of an earlier call tells nothing of this one.
+        (self.current.call, self.awaited) = (call, None);
         Ok(())
     }
 
