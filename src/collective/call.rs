@@ -114,7 +114,7 @@ pub(super) const SEND_RECEIVE: &str = "send_receive";
 
 /// What a rank breaks that says goodbye while others make calls.
 pub(super) const LEAVES_EARLY: &str =
-    "a rank that leaves early has returned or failed, and its own output says why";
+    "a rank that leaves early has returned, closed its group, or failed and printed why";
 
 /// The reductions whose results go to all ranks, in parts to all ranks, or to one rank.
 #[derive(Clone, Copy, Debug)]
@@ -248,6 +248,13 @@ impl Call {
         }
         if self.differs_in_length_alone(other) {
             return "a reduction needs the same count on all ranks";
+        }
+        if self.is_refused != other.is_refused {
+            return "the rank with the invalid arguments has an error that says what is wrong with them";
+        }
+        let is_same = self.operation == other.operation && self.root == other.root;
+        if is_same && !self.is_message() {
+            return "this call needs the same type and count on all ranks; all_gather takes a block of any length from each";
         }
         if !(self.is_message() && other.is_message()) {
             return "all ranks must make the same calls in the same order";

@@ -173,7 +173,7 @@ mod tests {
         assert_eq!(
             results[1].as_ref().unwrap_err().to_string(),
             "rank 3 called close or dropped its group, rank 1 barrier: \
-             a rank that leaves early has returned or failed, and its own output says why"
+             a rank that leaves early has returned, closed its group, or failed and printed why"
         );
     }
 

@@ -412,8 +412,7 @@ fn a_rank_that_drops_its_group_early_is_named_by_those_who_wait_for_it() {
             assert!(!output.status.success(), "{what}");
             let text = format!("rank {left} called close or dropped its group, rank ");
             assert!(err.contains(&text), "{what}");
-            let rule =
-                "a rank that leaves early has returned or failed, and its own output says why";
+            let rule = "a rank that leaves early has returned, closed its group, or failed and printed why";
             assert!(err.contains(&format!(" a call of all ranks: {rule}")), "{what}");
         }
     }

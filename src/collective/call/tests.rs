@@ -59,6 +59,16 @@ fn two_ranks_whose_messages_do_not_match_learn_what_they_must_do() {
     ends(sent(kind, 3).as_half(false), Message::to(0, 1, kind, 4).as_half(false), length);
     let rule = sent(kind, 3).said.rule_broken_with(Call::BARRIER);
     assert_eq!(rule, "all ranks must make the same calls in the same order");
+    // Those of all ranks.
+    let broken = |one: Call, other: Call, end: &str| {
+        let rule = one.rule_broken_with(other);
+        assert!(rule.contains(end), "{one:?}, {other:?}: {rule}");
+    };
+    let gather = |kind, count| Call::moving(Gather, kind, count);
+    broken(gather(kind, 3), gather(kind, 2), "needs the same type and count on all ranks");
+    broken(gather(kind, 3), gather(other, 3), "needs the same type and count on all ranks");
+    broken(gather(kind, 3), gather(kind, 3).with(1), "the same calls in the same order");
+    broken(Call::BROADCAST, Call::refused(Broadcast), "says what is wrong with them");
 }
 
 #[test]

@@ -348,7 +348,7 @@ fn a_rank_that_ended_its_group_is_named_by_those_who_wait_for_it() {
         for (own, found) in ranks.found().into_iter().enumerate() {
             let text = format!(
                 "rank {left} called close or dropped its group, rank {own} a call of all ranks: a \
-                 rank that leaves early has returned or failed, and its own output says why"
+                 rank that leaves early has returned, closed its group, or failed and printed why"
             );
             assert_eq!(found, (own != left).then_some(text));
         }
