@@ -20,7 +20,7 @@ const LONGEST_REASON: usize = 900;
 
 /// Says that a rank aborts the job with this exit code, for this reason.
 pub(super) fn aborted(rank: &str, code: u8, reason: &str) -> String {
-    let mut reason = printable(reason.trim().as_bytes());
+    let mut reason = printable(reason.trim().replace('\n', " ").as_bytes());
     if let Some(length) = (0..=LONGEST_REASON).rev().find(|&at| reason.is_char_boundary(at)) {
         reason.truncate(length);
     }
@@ -354,7 +354,7 @@ mod tests {
     #[test]
     fn a_reason_of_any_length_fits_into_a_message_and_controls_no_terminal() {
         assert_eq!(aborted("it", 3, " \n"), "it aborted with exit code 3");
-        assert_eq!(aborted("it", 3, "a\x1b[2Jb\n"), "it aborted with exit code 3: a\u{fffd}[2Jb");
+        assert_eq!(aborted("it", 3, "a\x1b[2J\nb\n"), "it aborted with exit code 3: a\u{fffd}[2J b");
         // Characters of one to four bytes, cut anywhere.
         for character in ["a", "é", "€", "🦀", "\x07"] {
             for shift in ["", "b", "bb", "bbb"] {

@@ -300,9 +300,11 @@ impl Group {
     /// Sends `values` to rank `to`, and meanwhile receives those that rank `from` sends to this one
     /// in `into`. If both are this rank, it copies the values.
     ///
-    /// If `to` and `from` are two ranks, each of them may call this, or [`receive`](Group::receive)
-    /// and [`send`](Group::send): the first rank of a chain only sends. If they are one rank, it
-    /// must call this too: `send` and then `receive` are an error.
+    /// `None` stands for a neighbor that is missing, as `MPI_PROC_NULL` does: at the ends of a chain,
+    /// this only [sends](Group::send) or only [receives](Group::receive).
+    ///
+    /// If `to` and `from` are two ranks, each of them may call this, or `receive` and `send`. If they
+    /// are one rank, it must call this too: `send` and then `receive` are an error.
     ///
     /// The guide has an exchange of halos: `mpienv::guide::rust`.
     ///
@@ -313,6 +315,12 @@ impl Group {
     /// let mut left = [0];
     /// group.send_receive(&[own], (own + 1) % 3, &mut left, (own + 2) % 3)?;
     /// assert_eq!(left, [(own + 2) % 3]);
+    ///
+    /// // In a chain, of which rank 0 is the left end and rank 2 the right one.
+    /// let (before, after) = (own.checked_sub(1), Some(own + 1).filter(|&rank| rank < 3));
+    /// let mut left = [100];
+    /// group.send_receive(&[own], after, &mut left, before)?;
+    /// assert_eq!(left, [before.unwrap_or(100)]);
     /// # Ok::<(), mpienv::collective::CollectiveError>(())
     /// # })?.into_iter().collect::<Result<(), _>>()?;
     /// # Ok::<(), mpienv::collective::CollectiveError>(())
@@ -321,21 +329,25 @@ impl Group {
     /// # Errors
     /// As [`Group::send`]; [`CollectiveError::Argument`] if only one of the ranks is this one, or
     /// if both are and the lengths differ.
-    #[doc(alias("Sendrecv", "MPI_Sendrecv"))]
+    #[doc(alias("Sendrecv", "MPI_Sendrecv", "MPI_PROC_NULL"))]
     pub fn send_receive<T: Element>(
         &mut self,
         values: &[T],
-        to: u32,
+        to: impl Into<Option<u32>>,
         into: &mut [T],
-        from: u32,
+        from: impl Into<Option<u32>>,
     ) -> Result<()> {
-        let own = self.rank().index();
-        if (to, from) == (own, own) && values.len() == into.len() {
+        let (own, to, from) = (self.rank().index(), to.into(), from.into());
+        if (to, from) == (None, None) {
+            return Ok(());
+        }
+        if (to, from) == (Some(own), Some(own)) && values.len() == into.len() {
             into.copy_from_slice(values);
             return Ok(());
         }
+        let send = to.map(|to| (cast_slice(values), to));
         T::with_bytes(into, |bytes| {
-            self.pass_untyped(T::KIND, Some((cast_slice(values), to)), Some((bytes, from)))
+            self.pass_untyped(T::KIND, send, from.map(|from| (bytes, from)))
         })
     }
 
