@@ -354,7 +354,10 @@ mod tests {
     #[test]
     fn a_reason_of_any_length_fits_into_a_message_and_controls_no_terminal() {
         assert_eq!(aborted("it", 3, " \n"), "it aborted with exit code 3");
-        assert_eq!(aborted("it", 3, "a\x1b[2J\nb\n"), "it aborted with exit code 3: a\u{fffd}[2J b");
+        assert_eq!(
+            aborted("it", 3, "a\x1b[2J\nb\n"),
+            "it aborted with exit code 3: a\u{fffd}[2J b"
+        );
         // Characters of one to four bytes, cut anywhere.
         for character in ["a", "é", "€", "🦀", "\x07"] {
             for shift in ["", "b", "bb", "bbb"] {

@@ -76,11 +76,11 @@ pub(crate) fn no_answer(
             Severity::Error,
             "the ranks must authenticate with MUNGE, so this rank cannot meet the others",
         ),
-        (true, None) => (
+        (true, None) if info.world_size() > 1 => (
             Severity::Note,
             "if munged answers on no host of the job, processes of other users can meet its ranks",
         ),
-        (true, Some(_)) => return None,
+        (true, _) => return None,
     };
     let what = format!("MPIENV_AUTH={munge}: {reason}");
     Some(Finding::new(severity, NO_ANSWER, what, why, MUNGE_REMEDY))

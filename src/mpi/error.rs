@@ -74,7 +74,7 @@ pub enum MpiError {
         needed: i32,
     },
     /// An MPI function returned an error.
-    #[error("{call}: {text} (error {code}): {}", failure(.text).1)]
+    #[error("{call}: {text} (error {code}): {}", failure(.call, .text).1)]
     #[non_exhaustive]
     Call {
         /// The function.
@@ -190,7 +190,7 @@ impl MpiError {
             NoLibrary { .. } | NotRecognized { .. } | ThreadLevel { .. } | Differs { .. } => {
                 ErrorKind::Environment
             }
-            Call { text, .. } => failure(text).0,
+            Call { call, text, .. } => failure(call, text).0,
             TimedOut { .. } => ErrorKind::TimedOut,
             _ => ErrorKind::Refused,
         }
@@ -198,21 +198,26 @@ impl MpiError {
 }
 
 /// What an error of MPI's may mean. Open MPI and MPICH write the same words with other capitals.
-fn failure(text: &str) -> (ErrorKind, &'static str) {
+fn failure(call: &str, text: &str) -> (ErrorKind, &'static str) {
     let text = text.to_ascii_lowercase();
+    // Of a call of all ranks, another call may be the cause.
+    let is_message = ["MPI_Irecv", "MPI_Sendrecv"].contains(&call);
     let causes = [
         (
+            true,
             "communicators",
             "this MPI has no room for another group: drop those that are no longer needed",
         ),
-        ("invalid rank", "choose a rank from 0 to one below the size of the communicator"),
+        (true, "invalid rank", "choose a rank from 0 to one below the size of the communicator"),
         (
+            is_message,
             "truncated",
             "a rank has sent more than this one receives: a message needs the same count on both ranks",
         ),
     ];
-    match causes.into_iter().find(|(sign, _)| text.contains(sign)) {
-        Some((_, cause)) => (ErrorKind::Refused, cause),
+    let cause = causes.into_iter().find(|(may_be, sign, _)| *may_be && text.contains(sign));
+    match cause {
+        Some((.., cause)) => (ErrorKind::Refused, cause),
         None => (
             ErrorKind::Lost,
             "either a rank was lost, or the ranks do not make the same calls in the same order, with the same lengths \
@@ -278,7 +283,7 @@ mod tests {
             ),
             ("MPI_ERR_OTHER: known error not in list", ErrorKind::Lost, "a root within the group"),
         ] {
-            let error = MpiError::Call { call: "MPI_Isend", code: 15, text: text.to_owned() };
+            let error = MpiError::Call { call: "MPI_Irecv", code: 15, text: text.to_owned() };
             assert_eq!(error.kind(), kind, "{error}");
             assert!(error.to_string().ends_with(end), "{error}");
         }

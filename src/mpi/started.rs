@@ -52,6 +52,8 @@ pub struct Request<B: Default> {
     name: &'static str,
     handle: RequestHandle,
     is_done: bool,
+    /// Why MPI has refused the call.
+    refused: Option<MpiError>,
     /// The rank whose message this call receives, and how many bytes it must have.
     receives: Option<(u32, usize)>,
 }
@@ -68,7 +70,8 @@ impl<B: Default> Request<B> {
             Ok(handle) => {
                 session.started.fetch_add(1, Ordering::Relaxed);
                 let session = Arc::clone(session);
-                Ok(Request { buffer, session, name, handle, is_done: false, receives: None })
+                let (is_done, refused) = (false, None);
+                Ok(Request { buffer, session, name, handle, is_done, refused, receives: None })
             }
             Err(error) => {
                 // MPI may still use the buffer.
@@ -83,6 +86,7 @@ impl<B: Default> Request<B> {
     /// # Errors
     /// If the call has failed.
     pub fn test(&mut self) -> Result<bool> {
+        self.check_refused()?;
         if !self.is_done {
             let tested = self.session.run(|api| api.test(self.name, &mut self.handle));
             if let Some(status) = tested.map_err(|error| self.fail(error))? {
@@ -97,6 +101,7 @@ impl<B: Default> Request<B> {
     /// # Errors
     /// If the call has failed; the buffer is then lost.
     pub fn wait(mut self) -> Result<B> {
+        self.check_refused()?;
         if !self.is_done {
             let waited = self.session.run(|api| api.wait(self.name, &mut self.handle));
             let status = waited.map_err(|error| self.fail(error))?;
@@ -121,6 +126,7 @@ impl<B: Default> Request<B> {
     /// # Errors
     /// As [`wait_within`](Request::wait_within).
     pub fn wait_unless(mut self, limit: Duration, stop: &dyn Fn() -> bool) -> Result<Option<B>> {
+        self.check_refused()?;
         if !self.is_done {
             let (call, mut status) = (self.name, None);
             let waited = self.session.run(|api| {
@@ -148,8 +154,13 @@ impl<B: Default> Request<B> {
             self.is_done = true;
             self.session.started.fetch_sub(1, Ordering::Relaxed);
             mem::forget(mem::take(&mut self.buffer));
+            self.refused = Some(error.clone());
         }
         error
+    }
+
+    fn check_refused(&self) -> Result<()> {
+        self.refused.clone().map_or(Ok(()), Err)
     }
 
     /// Ends a call that is done. Fails if it received fewer bytes than it was to.

@@ -199,8 +199,8 @@ fn a_number_of_nodes_that_contradicts_world_size_is_an_error() {
         let refused = error(&[&pod[..], &[(name, "2"), ("NPROC_PER_NODE", "8")]].concat());
         let why = format!("{name}=\"2\": WORLD_SIZE=\"16\" is the number of nodes here; set RANK");
         assert!(refused.starts_with(&why), "{refused}");
-        // A range tells no number.
-        for right in ["16", "1:16"] {
+        // A range tells no number, and 1 is a default.
+        for right in ["16", "1:16", "1"] {
             assert_eq!(node(&[&pod[..], &[(name, right)]].concat()).2, 16, "{name}={right}");
         }
         let asked = |nodes| {

@@ -301,7 +301,8 @@ impl Group {
     /// in `into`. If both are this rank, it copies the values.
     ///
     /// `None` stands for a neighbor that is missing, as `MPI_PROC_NULL` does: at the ends of a chain,
-    /// this only [sends](Group::send) or only [receives](Group::receive).
+    /// this only [sends](Group::send) or only [receives](Group::receive). Without both, it does
+    /// nothing.
     ///
     /// If `to` and `from` are two ranks, each of them may call this, or `receive` and `send`. If they
     /// are one rank, it must call this too: `send` and then `receive` are an error.

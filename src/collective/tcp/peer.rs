@@ -463,6 +463,19 @@ impl Peer {
         }
     }
 
+    /// Returns whether a part of the current frame has come.
+    pub(super) fn has_begun(&self) -> bool {
+        self.received > 0
+    }
+
+    /// Returns whether the other end has closed the connection and all that it sent was read.
+    pub(super) fn has_hung_up(&self) -> bool {
+        match self.stream.peek(&mut [0]) {
+            Ok(read) => read == 0,
+            Err(error) => error.kind() != io::ErrorKind::WouldBlock,
+        }
+    }
+
     /// Returns whether the current frame is partly sent.
     pub(super) fn is_half_sent(&self) -> bool {
         let is_pending = self.seal.as_ref().is_some_and(|seal| seal.is_pending());

@@ -79,9 +79,9 @@ pub(crate) struct Links {
     spin: Duration,
     /// The current or last transfer.
     current: Transfer,
-    /// When this rank's last transfer ended.
-    ended: Instant,
-    /// Whether the current transfer began after its peers' timeout.
+    /// When this rank's last call ended, if it went over the connections.
+    ended: Option<Instant>,
+    /// Whether the current transfer began later than its peers wait.
     is_late: bool,
     /// The peer that this rank waits for, and since when.
     awaited: Option<(usize, Instant)>,
@@ -132,7 +132,7 @@ impl Links {
             timeout,
             spin,
             current,
-            ended: Instant::now(),
+            ended: Some(Instant::now()),
             is_late: false,
             awaited: None,
             watched: None,
@@ -165,14 +165,14 @@ impl Links {
             peer.begin();
         }
         let mut moved_at = Instant::now();
-        self.is_late = moved_at - self.ended >= self.timeout;
+        self.is_late = self.ended.is_some_and(|ended| moved_at - ended >= self.timeout);
         loop {
             let (waits_for, mut moved) = match self.advance(all) {
                 Ok(progress) => progress,
                 Err(culprit) => return Err(self.give_up(all, culprit)),
             };
             let Some(waits_for) = waits_for else {
-                self.ended = Instant::now();
+                self.ended = Some(Instant::now());
                 return Ok(());
             };
             let mut patience = self.timeout;
@@ -223,6 +223,7 @@ impl Links {
 
     /// Fails if an earlier call failed, or if a peer was lost after its part in the last call.
     fn check(&mut self) -> Result<()> {
+        self.is_late = false;
         self.check_earlier()?;
         self.noted.take().map_or(Ok(()), |(culprit, _)| Err(self.give_up(&[], culprit)))
     }

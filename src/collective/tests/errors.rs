@@ -176,9 +176,12 @@ fn a_rank_that_comes_late_to_a_long_sum_blames_no_other_rank() {
     for backend in OVER {
         let left = AtomicU32::new(0);
         let run = |mut group: Group| {
-            let is_late = group.rank().index() == 1;
-            while is_late && left.load(Ordering::Relaxed) < 2 {
-                thread::sleep(Duration::from_millis(1));
+            if group.rank().index() == 1 {
+                while left.load(Ordering::Relaxed) < 2 {
+                    thread::sleep(Duration::from_millis(1));
+                }
+                // It may have connected later than the others.
+                thread::sleep(Duration::from_millis(300));
             }
             // More than the system's buffers hold.
             let summed = group.all_reduce_sum(&mut vec![1.0_f64; 1_000_000]);
@@ -190,6 +193,29 @@ fn a_rank_that_comes_late_to_a_long_sum_blames_no_other_rank() {
         let (kind, error) = results[1].as_ref().unwrap_err();
         assert!(error.contains("no longer wait for this rank"), "{backend}: {error}");
         assert_eq!(*kind, mpienv_core::ErrorKind::TimedOut, "{backend}");
+    }
+}
+
+#[test]
+fn a_rank_that_is_lost_in_a_long_pause_is_named_by_the_others() {
+    for backend in OVER {
+        let lost = AtomicU32::new(0);
+        let run = |mut group: Group| {
+            if group.rank().index() == 2 {
+                group.into_transport().tcp().unwrap().members.links().fail_silently();
+                lost.store(1, Ordering::Relaxed);
+                return None;
+            }
+            while lost.load(Ordering::Relaxed) == 0 {
+                thread::sleep(Duration::from_millis(1));
+            }
+            thread::sleep(Duration::from_millis(400));
+            let error = group.all_reduce_sum(&mut vec![1.0_f64; 1_000_000]).unwrap_err();
+            Some((error.kind(), error.rank()))
+        };
+        let results = over_one(backend, Duration::from_millis(300), 3, &run);
+        let named = Some((mpienv_core::ErrorKind::Lost, Some(2)));
+        assert_eq!(results, [named, named, None], "{backend}");
     }
 }
 

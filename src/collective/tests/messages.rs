@@ -36,6 +36,22 @@ fn messages_of_any_length_arrive_whole_between_all_ranks() {
 }
 
 #[test]
+fn the_ends_of_a_chain_exchange_with_the_one_neighbor_that_they_have() {
+    over_each(3, |group| {
+        let own = group.rank().index();
+        let (before, after) = (own.checked_sub(1), Some(own + 1).filter(|&rank| rank < 3));
+        let mut into = [100];
+        group.send_receive(&[own], after, &mut into, before).unwrap();
+        assert_eq!(into, [before.unwrap_or(100)]);
+        group.send_receive(&[own], before, &mut into, after).unwrap();
+        assert_eq!(into[0], after.or(before).unwrap());
+        // A chain of one.
+        group.send_receive(&[own], None, &mut [0], None).unwrap();
+        group.barrier().unwrap();
+    });
+}
+
+#[test]
 fn messages_of_two_ranks_arrive_in_their_order_whatever_others_do_meanwhile() {
     over_each(4, |group| {
         let own = group.rank().index();

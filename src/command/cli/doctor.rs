@@ -10,7 +10,7 @@ use crate::command::doctor::{self, Machine, interface};
 use crate::command::open_files::OpenFiles;
 use crate::command::protection::{self, NO_ANSWER};
 use crate::rendezvous::{Gathered, Meeting};
-use crate::{ClusterInfo, Environment, Severity, host_name};
+use crate::{ClusterInfo, Environment, Finding, Severity, host_name};
 use clap::Args;
 use serde_json::json;
 
@@ -121,10 +121,12 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
         }
         Some(Err(error)) => {
             are_compared = false;
+            let is_without_munge =
+                |own: &Finding| own.code == NO_ANSWER && own.severity == Severity::Error;
             // Otherwise a finding names the reason.
             let why = match info.master_addr() {
                 Err(_) => "nothing names the master".to_owned(),
-                Ok(_) if findings.iter().any(|finding| finding.code == NO_ANSWER) => {
+                Ok(_) if findings.iter().any(is_without_munge) => {
                     format!("MUNGE does not work on this host: see {NO_ANSWER}")
                 }
                 Ok(_) => check::failure(&info, error).to_string(),

@@ -34,7 +34,7 @@ const OPTIONS: &[(&str, &str)] = &[
          --master-addr; or let mpirun start the ranks, as in `mpirun --hostfile FILE mpienv exec -- CMD`",
     ),
     ("--for", "exec, launch and export have this option; `exec --dry-run` prints what it sets"),
-    ("-v -V --ver", "type `mpienv --version`"),
+    ("-v --ver", "for the version, type `mpienv --version`"),
     ("--tee --redirects", "for a file of each worker's output, use `launch --log-dir DIR`"),
 ];
 

@@ -104,7 +104,7 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     {
         let pod = marker.read::<PodVars>(environment)?;
         let pods = pods(environment, marker, rank.value, size, pod.pet_nproc.as_deref())?;
-        if let Some(other) = nodes(environment).filter(|nodes| nodes.value != pods.value) {
+        if let Some(other) = other_nodes(environment, pods.value) {
             let why = format!("{}=\"{}\" is the number of nodes here", pods.source, pods.value);
             let error = Error::new(Reason::Malformed(why), NODES_DIFFER).by(marker.launcher);
             return Err(error.of(other.source).found(other.value.to_string()));
@@ -160,11 +160,12 @@ variables! {
     }
 }
 
-/// Returns the number of nodes that a script has set, or a template of Kubeflow's. A range of numbers
-/// is none.
-pub(crate) fn nodes(environment: &Environment) -> Known<u32> {
+/// Returns another number of nodes than `nodes` that a script has set, or a template of Kubeflow's.
+/// A range of numbers is none, and 1 is the default of some images.
+pub(crate) fn other_nodes(environment: &Environment, nodes: u32) -> Known<u32> {
     let number = |name| by(name, environment.text(name).and_then(digits));
-    [NODES, COUNT, kubernetes::NODES].into_iter().find_map(number)
+    let numbers = [NODES, COUNT, kubernetes::NODES].into_iter().filter_map(number);
+    numbers.filter(|other| other.value > 1).find(|other| other.value != nodes)
 }
 
 /// What to do if `WORLD_SIZE` counts other processes than the nodes' only ones.

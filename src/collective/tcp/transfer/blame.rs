@@ -97,7 +97,8 @@ impl Links {
         let is_sound = accusation.is_none_or(|(accuser, other)| accuser != other);
         let own = self.own as usize;
         // The others have waited for this rank, which has not waited for them.
-        let is_late = blamed.contains(&own) && self.long_awaited().is_none();
+        let has_waited = accusation.is_none() || self.long_awaited().is_some();
+        let is_late = !has_waited && reasons.is_empty() && blamed.contains(&own);
         let suspect = if is_late { own } else { suspect };
         if silent.is_none() && reasons.is_empty() && is_sound && suspect != own {
             // They wait for each other.
@@ -125,10 +126,9 @@ impl Links {
         let Culprit(index, fault) = self.earlier_than(culprit);
         let mut calls = None;
         let (culprit, reason) = match fault {
-            Fault::Lost(reason) => match self.first_lost(index, reason) {
-                // A peer that has waited in vain closes its connection, and cannot say so if a part
-                // of a long message is still on its way.
-                (_, Reason::Lost(_)) if self.is_late => {
+            Fault::Lost(reason) => match self.reported() {
+                Some(blamed) => blamed,
+                None if self.no_longer_waits(index) => {
                     self.abort_all(all, self.own, &Reason::Lost(LATE.to_owned()));
                     self.hang_up();
                     return self.fail(|links| CollectiveError::TimedOut {
@@ -137,7 +137,7 @@ impl Links {
                         seconds: links.timeout.as_secs_f64(),
                     });
                 }
-                lost => lost,
+                None => (index as u32, Reason::Lost(reason)),
             },
             Fault::Suspect { blamed } => {
                 // A rank that suspects one that does not exist is itself to blame.
@@ -233,16 +233,22 @@ impl Links {
             .map(|(awaited, _)| awaited)
     }
 
-    /// Returns why a peer closed its connection: another rank was lost, if any peer says so, or
-    /// this peer was.
-    fn first_lost(&mut self, index: usize, reason: String) -> (u32, Reason) {
+    /// Returns which rank was lost, and why, if a peer says so.
+    fn reported(&mut self) -> Option<(u32, Reason)> {
         for (other, peer) in self.peers.iter_mut().enumerate() {
             if let Some(Fault::Abort { blamed, reason }) = peer.as_mut().and_then(Peer::last_words)
             {
-                return self.blame(other, blamed, reason);
+                return Some(self.blame(other, blamed, reason));
             }
         }
-        (index as u32, Reason::Lost(reason))
+        None
+    }
+
+    /// Returns whether a peer has closed its connection because this rank came too late. It made
+    /// the call, and could not say that it gives up, because a part of its message was on its way.
+    fn no_longer_waits(&self, index: usize) -> bool {
+        let peer = self.peers.get(index).and_then(Option::as_ref);
+        self.is_late && peer.is_some_and(|peer| peer.has_begun() && peer.has_hung_up())
     }
 
     /// Whom to blame if the peer `by` blames a rank. Of a peer that blames this rank, all that is

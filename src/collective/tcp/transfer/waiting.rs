@@ -19,8 +19,9 @@ impl Links {
     /// Begins a call. Fails as [`Links::check`] does.
     pub(in super::super) fn begin(&mut self, call: Call) -> Result<()> {
         self.check()?;
-        // The wait of an earlier call tells nothing of this one.
-        (self.current.call, self.awaited) = (call, None);
+        // The times of earlier calls tell nothing of this one. Reading the clock would take as long
+        // as some of the calls.
+        (self.current.call, self.awaited, self.ended) = (call, None, None);
         Ok(())
     }
 

@@ -145,7 +145,7 @@ pub(super) fn one_per_node(
 ) -> Result<Placement, Error> {
     let (rank, size) = (placement.rank.value, placement.size.value);
     if placement.launcher() == Launcher::User && placement.node_count.is_none() {
-        placement.node_count = user::nodes(environment);
+        placement.node_count = user::other_nodes(environment, size);
     }
     let expected = [
         (&placement.local_size, 1),
