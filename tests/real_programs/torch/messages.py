@@ -235,6 +235,21 @@ def any_rank_left(rank, size):
         return fails(lambda: dist.recv(tensor), "no rank is left that can send", *names)
 
 
+def any_rank_gone(rank, size):
+    """What a rank has sent before it left is received from any rank, also after receives that it leaves without a sender."""
+    if rank == 1:
+        for work in [dist.isend(message(1, tag, 0), 0, tag=tag) for tag in (1, 2)]:
+            work.wait()
+        return dist.destroy_process_group()
+    tensor = torch.empty(8, dtype=torch.int64)
+    assert dist.recv(tensor, tag=2) == 1
+    check(tensor, 1, 2, 0)
+    said = fails(lambda: dist.recv(tensor, tag=3), "no rank is left that can send", "rank 1 on")
+    assert dist.recv(tensor, tag=1) == 1
+    check(tensor, 1, 1, 0)
+    return said
+
+
 def any_rank_late(rank, size):
     """A receive that names no rank ends after the timeout, and names a rank that is lost. The group goes on."""
     group = dist.new_group(timeout=datetime.timedelta(seconds=1), backend=BACKEND)
@@ -593,7 +608,7 @@ CASES = {
     function.__name__: (function, size)
     for function, size in (
         (tags, 3), (large, 2), (threads, 2), (batch, 4), (full, 4), (full_for_good, 4),
-        (any_rank, 4), (any_rank_again, 2), (any_rank_left, 4), (any_rank_late, 4), (any_rank_ended, 4),
+        (any_rank, 4), (any_rank_again, 2), (any_rank_left, 4), (any_rank_gone, 2), (any_rank_late, 4), (any_rank_ended, 4),
         (length, 4), (shorter, 2), (queued_length, 4), (own, 2), (killed_before, 4), (killed_meanwhile, 4), (killed_waiting, 4), (killed_within, 4),
         (killed_queued, 4), (left, 4), (forked, 4), (aborted, 4), (destroyed, 4), (waited, 4), (timeouts, 4), (again, 4), (cost, 2), (few_descriptors, 2),
     )
@@ -602,7 +617,7 @@ CASES = {
 ENDED = {
     "killed_before": {3}, "killed_meanwhile": {3}, "killed_waiting": {3}, "killed_within": {3}, "killed_queued": {3},
     "left": {3}, "full_for_good": {3}, "forked": {3}, "aborted": {0}, "destroyed": {1, 3}, "timeouts": {3},
-    "any_rank_left": {1, 2, 3}, "any_rank_late": {1, 3}, "any_rank_ended": {1, 2, 3},
+    "any_rank_left": {1, 2, 3}, "any_rank_gone": {1}, "any_rank_late": {1, 3}, "any_rank_ended": {1, 2, 3},
 }
 
 

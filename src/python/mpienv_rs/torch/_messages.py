@@ -154,16 +154,20 @@ class Incoming(Reading):
             self._news.set()
         return receive
 
-    def look(self) -> bool:
-        """Receives what has come for receives from any rank, unless a thread waits for messages. Whether there is a connection."""
+    def hand_out(self) -> None:
+        """Gives what waits to receives from any rank."""
         while True:
             with self.lock:
                 tag = next((tag for tag in self._from_any.tags() if tag in self._waiting), None)
                 receive = None if tag is None else self._pop_from_any(tag)
                 message = None if tag is None or receive is None else self._take(tag)
             if receive is None or message is None:
-                break
+                return
             self._unpack(receive, *message)
+
+    def look(self) -> bool:
+        """Receives what has come for receives from any rank, unless a thread waits for messages. Whether there is a connection."""
+        self.hand_out()
         receive, is_reader = None, False
         try:
             with self.lock:
