@@ -154,6 +154,14 @@ pub(super) fn describe(error: &LaunchError) -> (Cause, Option<NoRestart>) {
     }
 }
 
+impl Failure {
+    /// Returns whether this node failed. A stall is one of all nodes: a worker of this one may have
+    /// failed because those of others are stopped.
+    pub(super) fn is_on(&self, node: u32) -> bool {
+        self.node == node && !matches!(self.cause, Cause::Stalled { .. })
+    }
+}
+
 impl From<Failure> for LaunchError {
     /// Returns the error for a failure on another node.
     fn from(failure: Failure) -> LaunchError {
@@ -188,6 +196,18 @@ pub(super) fn pause(again: u32) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_worker_that_fails_while_a_stalled_job_is_stopped_is_not_why_the_job_failed() {
+        let failure = |cause| {
+            let (host, after) = ("a".to_owned(), Time(Duration::ZERO));
+            Failure { node: 0, host, after, no_restart: None, cause }
+        };
+        let timeout = Time(Duration::from_secs(3));
+        assert!(!failure(Cause::Stalled { timeout, summary: String::new() }).is_on(0));
+        let worker = Cause::Worker { rank: 1, status: 3 << 8, stderr: None };
+        assert!(failure(worker.clone()).is_on(0) && !failure(worker).is_on(1));
+    }
 
     #[test]
     fn pauses_double_up_to_half_a_minute() {
