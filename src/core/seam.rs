@@ -34,7 +34,7 @@ pub use crate::launcher::spec::{LauncherSpec, MpiFamily, Programs, Starts};
 pub use crate::launcher::starter::ancestors_in_job;
 pub use crate::plan::{Needs, Options as PlanOptions, Plan, Reader, WordsError};
 pub use crate::value::port::UNPRIVILEGED;
-pub use crate::value::printable::{commands, counted};
+pub use crate::value::printable::{commands, counted, printable};
 pub use crate::value::rank::{list as list_of_ranks, ranges, runs as runs_of_ranks, share};
 pub use crate::value::sourced::{Given, Source, Sourced, by};
 

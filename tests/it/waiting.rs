@@ -75,6 +75,21 @@ fn a_rank_that_never_arrives_is_named_within_the_time_and_each_node_says_by_whom
 }
 
 #[test]
+fn a_process_that_would_meet_only_itself_in_a_job_of_several_starts_nothing() {
+    for words in [&["exec"][..], &["launch", "--nproc-per-node", "2"]] {
+        let mut command = clean("mpienv");
+        command.args(words).args(["--meet", PATIENT, "--", "echo", "started"]);
+        // A batch script without srun.
+        command.envs([("SLURM_JOB_ID", "7"), ("SLURM_PROCID", "0"), ("SLURM_NTASKS", "8")]);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let (code, stdout, stderr) = ended(command.spawn().unwrap());
+        assert_eq!((code, stdout.as_str()), (Some(3), ""), "{stderr}");
+        let said = "mpienv: the program was not started: SLURM_PROCID=\"0\" and SLURM_NTASKS=\"8\" are set";
+        assert!(stderr.contains(said) && stderr.contains("`srun`"), "{stderr}");
+    }
+}
+
+#[test]
 fn ranks_that_do_not_fit_together_start_nothing() {
     let port = free_port();
     let words = ["exec", "--meet", PATIENT, "--", "echo", "started"];

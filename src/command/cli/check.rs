@@ -181,17 +181,25 @@ fn print_failure(report: Option<Value>, failure: Failure) -> Failure {
 
 /// Returns an error if this process's meeting would not show that the job's ranks can meet.
 fn refuse(info: &ClusterInfo, timeout: Duration) -> Result<(), Failure> {
-    // A process that meets only itself does not show that the job's processes can meet.
-    let is_not_a_task =
-        |finding: &&Finding| UNPLACED.contains(&finding.code) && finding.severity > Severity::Note;
+    refuse_not_a_task(info, "nothing was checked")?;
     // A rank by itself meets no other, so that its meeting does without MUNGE.
     let munged = if info.world_size() == 1 { ask_munged(info, timeout) } else { None };
-    let not_a_task = info.findings().iter().find(is_not_a_task).cloned();
     let no_answer = no_answer(info, munged.as_ref()).filter(|own| own.severity == Severity::Error);
-    match not_a_task.or(no_answer) {
-        Some(Finding { what, why, remedy, .. }) => Err(Failure::NotATask { what, why, remedy }),
-        None => Ok(()),
-    }
+    no_answer.map_or(Ok(()), |found| Err(not_done("nothing was checked", found)))
+}
+
+/// Returns an error if this process is probably one of several: it would meet only itself, which
+/// does not show that the job's processes can meet. `effect` is what does not happen.
+pub(super) fn refuse_not_a_task(info: &ClusterInfo, effect: &'static str) -> Result<(), Failure> {
+    let is_not_a_task =
+        |finding: &&Finding| UNPLACED.contains(&finding.code) && finding.severity > Severity::Note;
+    let found = info.findings().iter().find(is_not_a_task).cloned();
+    found.map_or(Ok(()), |found| Err(not_done(effect, found)))
+}
+
+fn not_done(effect: &'static str, found: Finding) -> Failure {
+    let Finding { what, why, remedy, .. } = found;
+    Failure::NotATask { effect, what, why, remedy }
 }
 
 /// Asks NCCL to tell what it does, before there are other threads.

@@ -52,8 +52,9 @@ pub(crate) enum Failure {
     Disagreement,
     #[error("all ranks met, but {0}; see above")]
     Measured(&'static str),
-    #[error("nothing was checked: {what}; {why}; {remedy}")]
-    NotATask { what: String, why: String, remedy: String },
+    /// `effect` is what did not happen, because this process is probably one of several.
+    #[error("{effect}: {what}; {why}; {remedy}")]
+    NotATask { effect: &'static str, what: String, why: String, remedy: String },
     #[error(
         "this mpienv was built without GPUs; build it with `cargo install --locked --path . --features gpu`"
     )]

@@ -11,6 +11,7 @@ use mpienv_ask::own_addr;
 use mpienv_core::seam::{Plan, PlanOptions};
 use mpienv_launch::seam::NodeOptions;
 
+use super::check::refuse_not_a_task;
 use super::{Failure, check, lines_of, stream, time};
 
 /// How long to wait for the other ranks.
@@ -41,6 +42,7 @@ impl MeetOption {
         options: &mut PlanOptions,
     ) -> Result<Plan, Failure> {
         let Some(patience) = self.meet else { return Ok(plan) };
+        refuse_not_a_task(info, NOT_STARTED)?;
         let needs = plan.needs;
         // Errors of this rank are reported before it waits for the others.
         if !needs.endpoints {
@@ -71,6 +73,9 @@ impl MeetOption {
         if errors().next().is_none() { Ok(map) } else { Err(Failure::Disagreement) }
     }
 }
+
+/// What a process does not do with `--meet` that would meet only itself.
+pub(super) const NOT_STARTED: &str = "the program was not started";
 
 /// The pause between two attempts, because many ranks share one name server.
 const PAUSE: Duration = Duration::from_millis(500);

@@ -7,7 +7,7 @@ use crate::command::{doctor, protection};
 use crate::{ClusterInfo, Environment, Finding, Host, OwnAddr, OwnInterface, host_name};
 use clap::Args;
 use mpienv_ask::seam::would_ask;
-use mpienv_core::seam::{Plan, counted};
+use mpienv_core::seam::{Plan, counted, printable};
 use mpienv_launch::seam::{
     Cpus, Topology, allowed_cpus, count_cores, nodes_of, numa_nodes, topology,
 };
@@ -220,13 +220,26 @@ fn or_dash(value: Option<impl ToString>) -> String {
 /// Returns each value's name, the value, and its source.
 pub(super) fn rows(info: &ClusterInfo) -> Vec<[String; 3]> {
     let from = info.provenance();
+    // What is not known is not set, and not unset either.
+    let of_place = |name, value: Option<u32>, source: &str, variable| {
+        let left = info.environment().get(variable).filter(|_| value.is_none());
+        let left = left.map_or(String::new(), |left| {
+            format!("; {variable}={} is inherited", printable(left.as_encoded_bytes()))
+        });
+        row(name, or_dash(value), format!("{source}{left}"))
+    };
     vec![
         row("launcher", info.launcher(), &from.launcher),
         row("rank", info.rank(), &from.rank),
         row("world size", info.world_size(), &from.world_size),
-        row("local rank", or_dash(info.local_rank()), &from.local_rank),
-        row("local world size", or_dash(info.local_world_size()), &from.local_world_size),
-        row("node rank", or_dash(info.node_rank()), &from.node_rank),
+        of_place("local rank", info.local_rank(), &from.local_rank, "LOCAL_RANK"),
+        of_place(
+            "local world size",
+            info.local_world_size(),
+            &from.local_world_size,
+            "LOCAL_WORLD_SIZE",
+        ),
+        of_place("node rank", info.node_rank(), &from.node_rank, "NODE_RANK"),
         row("node count", or_dash(info.node_count()), &from.node_count),
         row("launch style", info.launch_style(), &from.launch_style),
         row("master address", or_dash(info.master_addr().ok()), &from.master_addr),
