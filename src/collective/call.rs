@@ -264,7 +264,7 @@ impl Call {
         if is_answer && (self.kind, self.count) != (other.kind, other.count) {
             "a message needs the same count and type on both ranks"
         } else {
-            "one rank must receive what the other sends; send_receive does both"
+            "one rank must receive what the other sends, with the same count and type; send_receive does both"
         }
     }
 

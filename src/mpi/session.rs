@@ -141,10 +141,16 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        if self.is_sound() {
-            // There is no caller to return an error to. The launcher reports a rank that exits
-            // without MPI_Finalize.
-            let _ = self.end(DROP_LIMIT);
+        if self.is_sound()
+            && let Err(error) = self.end(DROP_LIMIT)
+        {
+            // There is no caller to return an error to, and if a rank exits without MPI_Finalize,
+            // MPICH ends the other ranks and the job with 0.
+            let line = format!(
+                "mpienv: this rank leaves MPI while others use it, so the job may end early with exit code 0: close the \
+                 group on all ranks ({error})\n"
+            );
+            let _ = std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes());
         }
     }
 }

@@ -65,7 +65,7 @@ fn check_that_ranks_say(mistake: &str, wanted: &[&str]) {
 
 #[test]
 fn two_ranks_that_both_send_learn_that_one_must_receive() {
-    let rule = ": one rank must receive what the other sends; send_receive does both";
+    let rule = ": one rank must receive what the other sends, with the same count and type; send_receive does both";
     check_that_ranks_say("send", &[rule]);
 }
 
