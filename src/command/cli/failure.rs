@@ -281,7 +281,6 @@ fn hint_for_finding(finding: &Finding) -> Option<&'static str> {
     match finding.code {
         "master-unknown" if finding.severity == Severity::Error => Some(ASKED),
         "place-unknown" => Some(NODE),
-        "master-not-here" if has_pmix() => Some("or pass --ask-pmix, which finds the host"),
         "too-many-threads" => Some("or pass --threads share"),
         "hostname-loopback" => Some("or pass --interface auto"),
         "nccl-nothing-left" | "nccl-bridge" => Some("or pass --nccl-ifname"),
