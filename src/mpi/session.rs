@@ -144,8 +144,8 @@ impl Drop for Session {
         if self.is_sound()
             && let Err(error) = self.end(DROP_LIMIT)
         {
-            // There is no caller to return an error to, and if a rank exits without MPI_Finalize,
-            // MPICH ends the other ranks and the job with 0.
+            // A destructor cannot return an error, and if a rank exits without MPI_Finalize, MPICH
+            // ends the other ranks and the job with 0.
             let line = format!(
                 "mpienv: this rank leaves MPI while others use it, so the job may end early with exit code 0: close the \
                  group on all ranks ({error})\n"

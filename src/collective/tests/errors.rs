@@ -9,6 +9,13 @@ use super::measured::longer_than;
 use super::{OVER, PLENTY, SHARED, TCP, over_each, over_each_owned, over_each_within, over_one};
 use crate::{CollectiveError, Group, Reduction, threads};
 
+/// Waits until so many ranks have been counted.
+fn wait_for(ranks: u32, counted: &AtomicU32) {
+    while counted.load(Ordering::Relaxed) < ranks {
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
 #[test]
 fn ranks_that_call_different_operations_are_named_with_what_they_called() {
     for (over, errors) in over_each(3, |group| match group.rank().index() {
@@ -134,9 +141,7 @@ fn a_group_that_has_timed_out_says_so_in_later_calls_and_when_it_closes() {
         let left = AtomicU32::new(0);
         let results = over_one(backend, Duration::from_millis(100), 2, &|mut group: Group| {
             if group.rank().index() == 1 {
-                while left.load(Ordering::Relaxed) == 0 {
-                    thread::sleep(Duration::from_millis(1));
-                }
+                wait_for(1, &left);
                 return Vec::new();
             }
             let errors = [group.barrier(), group.barrier(), group.close()];
@@ -153,9 +158,7 @@ fn a_rank_that_comes_after_the_others_have_given_up_learns_it_when_it_closes() {
         let left = AtomicU32::new(0);
         let run = |mut group: Group| {
             if group.rank().index() == 1 {
-                while left.load(Ordering::Relaxed) < 2 {
-                    thread::sleep(Duration::from_millis(1));
-                }
+                wait_for(2, &left);
                 // All ranks have made this call.
                 let came = group.barrier();
                 return came.and(group.close()).map_err(|error| error.to_string());
@@ -177,9 +180,7 @@ fn a_rank_that_comes_late_to_a_long_sum_blames_no_other_rank() {
         let left = AtomicU32::new(0);
         let run = |mut group: Group| {
             if group.rank().index() == 1 {
-                while left.load(Ordering::Relaxed) < 2 {
-                    thread::sleep(Duration::from_millis(1));
-                }
+                wait_for(2, &left);
                 // It may have connected later than the others.
                 thread::sleep(Duration::from_millis(300));
             }
@@ -206,9 +207,7 @@ fn a_rank_that_is_lost_in_a_long_pause_is_named_by_the_others() {
                 lost.store(1, Ordering::Relaxed);
                 return None;
             }
-            while lost.load(Ordering::Relaxed) == 0 {
-                thread::sleep(Duration::from_millis(1));
-            }
+            wait_for(1, &lost);
             thread::sleep(Duration::from_millis(400));
             let error = group.all_reduce_sum(&mut vec![1.0_f64; 1_000_000]).unwrap_err();
             Some((error.kind(), error.rank()))
@@ -231,9 +230,7 @@ fn a_rank_that_exits_without_a_goodbye_after_its_last_call_does_not_fail_the_oth
                 left.store(1, Ordering::Relaxed);
                 return Ok(());
             }
-            while left.load(Ordering::Relaxed) == 0 {
-                thread::sleep(Duration::from_millis(1));
-            }
+            wait_for(1, &left);
             group.close()
         });
         assert!(closed.iter().all(Result::is_ok), "{backend}: {closed:?}");

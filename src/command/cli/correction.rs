@@ -185,12 +185,10 @@ pub(super) fn verb_at(words: &[OsString]) -> Option<usize> {
 /// are missing.
 fn candidates(typed: &[OsString]) -> Vec<Vec<OsString>> {
     let with = |verb: &str, rest: &[OsString]| [&[verb.into()][..], rest].concat();
-    let Some((first, rest)) = typed.split_first() else {
+    let is_command = |word: &OsString| word != "help" && word != "version";
+    let Some((first, rest)) = typed.split_first().filter(|(first, _)| is_command(first)) else {
         return Vec::new();
     };
-    if first == "help" || first == "version" {
-        return Vec::new();
-    }
     let has_dashes = typed.iter().any(|word| word == "--");
     let bases = match verb_at(typed) {
         Some(0) if first == "exec" => vec![typed.to_vec(), with("launch", rest)],

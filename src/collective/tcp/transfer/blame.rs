@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use super::super::peer::{Fault, Peer, Progress, Reason, Transfer};
 use super::{Culprit, Exchange, Links};
 use crate::call::Call;
-use crate::error::{CANCELED, CollectiveError, LATE, OWN_HOST, PANICKED, THIS_PROCESS, aborted};
+use crate::error::{CANCELED, CollectiveError, LATE, PANICKED, THIS_PROCESS, aborted};
 
 /// The bounds of [`attribution`]: of the ranks that time out, the silent one is to blame.
 const SHORTEST_ATTRIBUTION: Duration = Duration::from_millis(500);
@@ -109,6 +109,12 @@ impl Links {
         if let Some((_, reason)) = reasons.into_iter().find(|(rank, _)| *rank == culprit) {
             return self.fail(|links| links.failure(culprit, reason.clone()));
         }
+        self.time_out_on(culprit)
+    }
+
+    /// Fails because a rank did not arrive in time, which may be this one.
+    fn time_out_on(&mut self, culprit: u32) -> CollectiveError {
+        let seconds = self.timeout.as_secs_f64();
         self.fail(|links| {
             let (rank, host) = (links.name(culprit), links.host(culprit));
             CollectiveError::TimedOut { rank, host, seconds }
@@ -131,11 +137,7 @@ impl Links {
                 None if self.no_longer_waits(index) => {
                     self.abort_all(all, self.own, &Reason::Lost(LATE.to_owned()));
                     self.hang_up();
-                    return self.fail(|links| CollectiveError::TimedOut {
-                        rank: links.name(links.own),
-                        host: OWN_HOST.to_owned(),
-                        seconds: links.timeout.as_secs_f64(),
-                    });
+                    return self.time_out_on(self.own);
                 }
                 None => (index as u32, Reason::Lost(reason)),
             },
