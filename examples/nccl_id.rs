@@ -15,7 +15,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     // With cudarc, call `Id::new()` on rank 0 and `Comm::from_rank(stream, rank, world, id)` on
     // every rank.
     let mut id = if info.rank().is_first() { new_id()? } else { Vec::new() };
-    group.broadcast_bytes(&mut id, 0)?;
+    group.broadcast_vec(&mut id, 0)?;
     println!(
         "rank {} of {}: the id begins with {:02x?}, over {}",
         info.rank(),

@@ -12,10 +12,10 @@ use super::reduction::Reduction;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Call {
     pub(super) operation: Operation,
-    /// The type of the values; none if bytes of any length or nothing is exchanged.
+    /// The type of the values; none if bytes or nothing is exchanged.
     pub(super) kind: Option<ElementKind>,
     /// The number of values: of a reduction, a message, or the part of each rank in a gather or
-    /// scatter. Without a type, the bytes of a part in an all-to-all.
+    /// scatter; [`ANY`] if each part has another.
     pub(super) count: u64,
     /// The root, the other rank of a message, or the tag of a message that has one.
     pub(super) root: u32,
@@ -39,6 +39,9 @@ pub(crate) struct Difference {
     /// This rank's call.
     pub(crate) own: Call,
 }
+
+/// The count of a call whose parts have any lengths.
+pub(super) const ANY: u64 = u64::MAX;
 
 macro_rules! operations {
     ($($operation:ident $name:literal,)*) => {
@@ -153,9 +156,6 @@ impl Operation {
 
 impl Call {
     pub(super) const BARRIER: Call = Call::of(Barrier, 0);
-    pub(super) const ALL_GATHER: Call = Call::of(AllGather, 0);
-    /// A broadcast of bytes, of which the root alone knows how many.
-    pub(super) const BROADCAST: Call = Call::of(Broadcast, 0);
     pub(super) const SPLIT: Call = Call::of(Split, 0);
     /// What ranks exchange to share memory. No call of a user is the same.
     pub(super) const CONNECT: Call = Call::of(Connect, 0);
@@ -170,6 +170,11 @@ impl Call {
     /// A call that moves bytes or nothing.
     pub(super) const fn of(operation: Operation, count: u64) -> Call {
         Call { operation, kind: None, count, root: 0, is_refused: false, is_half: false, meant: 0 }
+    }
+
+    /// A call that moves numbers, of which each part has any count.
+    pub(super) const fn of_any(operation: Operation, kind: ElementKind) -> Call {
+        Call { kind: Some(kind), ..Call::of(operation, ANY) }
     }
 
     /// A call whose arguments the rank itself refuses.
@@ -254,7 +259,7 @@ impl Call {
         }
         let is_same = self.operation == other.operation && self.root == other.root;
         if is_same && !self.is_message() {
-            return "this call needs the same type and count on all ranks; all_gather takes a block of any length from each";
+            return "this call needs the same type and count on all ranks; all_gather and all_to_all take parts of any count";
         }
         if !(self.is_message() && other.is_message()) {
             return "all ranks must make the same calls in the same order";
@@ -393,7 +398,7 @@ impl fmt::Display for Call {
         let (count, name) = as_meant(self.meant, self.kind, self.count);
         match (self.operation, self.kind) {
             _ if self.is_refused => return f.write_str(" with invalid arguments"),
-            (AllToAll, None) => write!(f, " of parts of {count} bytes")?,
+            (_, Some(kind)) if self.count == ANY => write!(f, " of any count of {}", kind.name())?,
             (AllGather | AllToAll | Gather | Scatter, Some(_)) => {
                 write!(f, " of {count} {name} for each rank")?;
             }

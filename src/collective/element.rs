@@ -38,6 +38,9 @@ mod sealed {
         /// Lets `work` change the bytes of `values`.
         fn with_bytes<R>(values: &mut [Self], work: impl FnOnce(&mut [u8]) -> R) -> R;
 
+        /// Lets `work` change the bytes of each of `parts`.
+        fn with_parts<R>(parts: &mut [Vec<Self>], work: impl FnOnce(&mut [&mut [u8]]) -> R) -> R;
+
         /// Lets `work` overwrite the values of which these are the aligned bytes.
         fn overwrite(bytes: &mut [u8], work: impl FnOnce(&mut [Self]));
     }
@@ -49,6 +52,14 @@ macro_rules! plain {
         $($(#[$cfg])? impl sealed::Sealed for $number {
             fn with_bytes<R>(values: &mut [$number], work: impl FnOnce(&mut [u8]) -> R) -> R {
                 work(cast_slice_mut(values))
+            }
+
+            fn with_parts<R>(
+                parts: &mut [Vec<$number>],
+                work: impl FnOnce(&mut [&mut [u8]]) -> R,
+            ) -> R {
+                let mut parts: Vec<_> = parts.iter_mut().map(|part| cast_slice_mut(part)).collect();
+                work(&mut parts)
             }
 
             fn overwrite(bytes: &mut [u8], work: impl FnOnce(&mut [$number])) {
@@ -66,6 +77,15 @@ impl sealed::Sealed for bool {
         let mut bytes = cast_slice::<bool, u8>(values).to_vec();
         let result = work(&mut bytes);
         values.iter_mut().zip(bytes).for_each(|(value, byte)| *value = byte != 0);
+        result
+    }
+
+    fn with_parts<R>(parts: &mut [Vec<bool>], work: impl FnOnce(&mut [&mut [u8]]) -> R) -> R {
+        let mut bytes: Vec<Vec<u8>> = parts.iter().map(|part| cast_slice(part).to_vec()).collect();
+        let result = u8::with_parts(&mut bytes, work);
+        for (part, bytes) in parts.iter_mut().zip(bytes) {
+            *part = bytes.into_iter().map(|byte| byte != 0).collect();
+        }
         result
     }
 

@@ -5,7 +5,7 @@ use super::error::Result;
 use super::host_info::{HostInfo, have_a_core_each};
 use super::shared::{Memory, Shared};
 use super::tcp::Tcp;
-use super::transport::Transport;
+use super::transport::{Transport, gather_any};
 use super::two_level::{Layout, TwoLevel};
 use crate::value::printable::printable;
 
@@ -35,7 +35,7 @@ pub(super) fn join_from(mut tcp: Tcp, info: &HostInfo) -> Result<Box<dyn Transpo
     if tcp.rank().size() == 1 {
         return Ok(Box::new(tcp));
     }
-    let infos = tcp.gather_any(Call::CONNECT, &info.encode())?;
+    let infos = gather_any(&mut tcp, Call::CONNECT, &info.encode())?;
     let infos = HostInfo::decode_all(&infos).map_err(|rank| tcp.members.unreadable(rank))?;
     // For each rank, the first rank on its host: an earlier one, or itself.
     let first = |(own, info): (usize, &HostInfo)| {
@@ -79,7 +79,7 @@ fn join_hosts(
         Some(Err((_, why))) => why,
         _ => "",
     };
-    let reasons = tcp.gather_any(Call::CONNECT, why.as_bytes())?;
+    let reasons = gather_any(&mut tcp, Call::CONNECT, why.as_bytes())?;
     if let Some(why) = reasons.iter().find(|reason| !reason.is_empty()) {
         return Ok(Box::new(tcp.because(printable(why))));
     }

@@ -106,8 +106,8 @@
 //! | [`send`](Group::send) | n | 1 to the rank that receives, and 1 back |
 //! | [`barrier`](Group::barrier) | 0 | 1 |
 //!
-//! An all-gather and a broadcast of bytes of any length first exchange 8 bytes. Each message adds
-//! 28 bytes; encryption adds 16 bytes for the head and 16 for each 64 KiB. A sum over several hosts
+//! Calls whose parts have any length first exchange 8 bytes with each rank. Each message adds 28
+//! bytes; encryption adds 16 bytes for the head and 16 for each 64 KiB. A sum over several hosts
 //! with shared memory sends n bytes from each host to the next, and n bytes from the last host to
 //! every other host. Large sums are sent in blocks that overlap. Over shared memory, a rank writes
 //! its n bytes once and reads those of all others. If all ranks of more than two have over 128 KiB

@@ -1,6 +1,5 @@
 //! What the tests of programs in this project put between a group and its transport, a counter or a
-//! fault, what the backend for PyTorch calls, and an error that the sharded programs return. Any
-//! version may change it.
+//! fault, and what the backend for PyTorch calls. Any version may change it.
 
 use crate::{CollectiveError, Group, hosts};
 
@@ -12,15 +11,6 @@ pub use crate::numbers::Numbers;
 pub use crate::tcp::{End, Meeting, Pair};
 pub use crate::transport::Transport;
 pub use crate::transport::{Begun, Connection};
-
-/// Returns the error for a rank whose bytes, as in an all-gather, are `found` numbers where this
-/// rank, `own`, has `expected`.
-#[must_use]
-pub fn other_length(rank: u32, found: u64, own: u32, expected: u64) -> CollectiveError {
-    let [found, expected] = [found, expected].map(|count| format!("all_gather of {count} numbers"));
-    let rule = "all ranks must run the same program with the same options";
-    CollectiveError::Differs { rank, found, own, expected, rule }
-}
 
 /// Connects two ranks for messages from one to the other, over the fastest transport, without a
 /// meeting of all ranks. Asks `end` about 50 times a second whether that is in vain.

@@ -21,7 +21,7 @@ use super::cancel::Cancel;
 use super::error::Result;
 use super::numbers::Numbers;
 use super::tcp::Tcp;
-use super::transport::{self, Begun, Received, Sent, Transport};
+use super::transport::{self, Begun, Received, Sent, Transport, gather_any};
 use crate::value::printable::printable;
 use crate::value::rank::Rank;
 
@@ -56,7 +56,7 @@ impl Shared {
         };
         // None, which no rank can read, if there is no JSON for it.
         let offer = serde_json::to_vec(&offer).unwrap_or_default();
-        let offers = tcp.gather_any(Call::CONNECT, &offer)?;
+        let offers = gather_any(&mut tcp, Call::CONNECT, &offer)?;
         let offer: Result<Offer, String> =
             serde_json::from_slice(&offers[0]).map_err(|_| tcp.members.unreadable(0))?;
         let file = match file {
@@ -67,7 +67,7 @@ impl Shared {
         let map = |file: &OwnedFd| Memory::map(file, ranks, own).map_err(|error| error.to_string());
         let mapped = file.as_ref().map_err(Clone::clone).and_then(map);
         let reason = mapped.as_ref().err().map_or("", String::as_str);
-        let reasons = tcp.gather_any(Call::CONNECT, reason.as_bytes())?;
+        let reasons = gather_any(&mut tcp, Call::CONNECT, reason.as_bytes())?;
         // Rank 0's file stays open until all others have opened it through /proc.
         drop(file);
         Ok(match (mapped, first_reason(&reasons)) {
@@ -477,9 +477,8 @@ mod tests {
             // A rank other than 0 fails to map the memory.
             let mapped =
                 if tcp.rank().index() == 2 { Err("no such file".to_owned()) } else { Ok(()) };
-            let reasons = tcp
-                .gather_any(Call::ALL_GATHER, mapped.err().unwrap_or_default().as_bytes())
-                .unwrap();
+            let reason = mapped.err().unwrap_or_default();
+            let reasons = gather_any(&mut tcp, Call::CONNECT, reason.as_bytes()).unwrap();
             first_reason(&reasons)
         });
         assert!(

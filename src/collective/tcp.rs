@@ -26,7 +26,7 @@ use super::element::ElementKind;
 use super::error::{CollectiveError, Result};
 use super::numbers::{Numbers, Scratch};
 use super::reduction::in_rank_order;
-use super::transport::{Part, Received, Sent, Transport};
+use super::transport::{Part, Received, Sent, Transport, gather_any};
 use crate::value::rank::Rank;
 use transfer::Links;
 
@@ -191,7 +191,7 @@ impl Tcp {
 
     /// Splits off the ranks of this rank's color.
     pub(super) fn part(&mut self, color: u32, key: u32) -> Result<Tcp> {
-        let all = self.gather_any(Call::SPLIT, &Part::request(color, key))?;
+        let all = gather_any(self, Call::SPLIT, &Part::request(color, key))?;
         let part = Part::of(self.own(), &all).map_err(|rank| self.members.unreadable(rank))?;
         let members = self.members.part(&part.members, color);
         Ok(Tcp::of(part.rank, members).because(self.why.clone()).joined_by(self.join))

@@ -179,7 +179,7 @@ fn make_every_call(group: &mut Group, length: usize) -> Vec<Vec<u8>> {
     let all: Vec<_> = (0..size).map(of).collect();
     assert!(group.all_gather(&of(own)).unwrap() == all);
     let mut word = of(own);
-    group.broadcast_bytes(&mut word, size - 1).unwrap();
+    group.broadcast_vec(&mut word, size - 1).unwrap();
     assert!(word == of(size - 1));
     let part_of = |from: u32, to: u32| vec![(16 * from + to) as u8; length];
     let parts: Vec<_> = (0..size).map(|to| part_of(own, to)).collect();
@@ -227,7 +227,7 @@ fn more_bytes_than_a_piece_or_a_slot_come_piece_by_piece() {
             // Some ranks bring fewer pieces than others.
             let gathered = group.all_gather(&vec![own; length / (usize::from(own) + 1)]).unwrap();
             let mut bytes = if own == 1 { vec![9; length] } else { vec![own; 3] };
-            group.broadcast_bytes(&mut bytes, 1).unwrap();
+            group.broadcast_vec(&mut bytes, 1).unwrap();
             (gathered, bytes)
         }) {
             let expected = [1, 2, 3].map(|share| vec![share as u8 - 1; length / share]);
@@ -244,10 +244,11 @@ fn nothing_and_single_numbers_and_groups_of_one_are_no_special_case() {
         for (over, results) in over_each(size, |group| {
             group.all_reduce_sum::<f32>(&mut []).unwrap();
             let nothing = group.reduce_scatter_sum::<f64>(&[]).unwrap().len();
-            let empty = group.all_gather(&[]).unwrap().concat().len();
-            let parts = group.all_to_all(&vec![Vec::new(); size as usize]).unwrap().concat().len();
-            let mut word = Vec::new();
-            group.broadcast_bytes(&mut word, size - 1).unwrap();
+            let empty = group.all_gather::<u8>(&[]).unwrap().concat().len();
+            let parts =
+                group.all_to_all(&vec![Vec::<u8>::new(); size as usize]).unwrap().concat().len();
+            let mut word = Vec::<u8>::new();
+            group.broadcast_vec(&mut word, size - 1).unwrap();
             let mut one = [1_i64];
             group.all_reduce_sum(&mut one).unwrap();
             // One number does not divide among several ranks: the last rank gets it.

@@ -3,8 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytemuck::cast_slice;
+
 use super::call::{Call, Message, Reduce};
 use super::cancel::Cancel;
+use super::element::Element;
 use super::error::{CollectiveError, OWN_HOST, Result};
 use super::numbers::Numbers;
 use super::tcp::Tcp;
@@ -57,6 +60,61 @@ pub struct Connection {
 pub(super) fn not_begun() -> CollectiveError {
     let reason = "no reduction of these numbers was begun".to_owned();
     CollectiveError::Argument { call: "end_reduce", reason }
+}
+
+/// Every rank gets the values of every rank, of which each has any count.
+pub(super) fn gather_any<T: Element>(
+    transport: &mut dyn Transport,
+    call: Call,
+    values: &[T],
+) -> Result<Vec<Vec<T>>> {
+    let (own, size) = (transport.rank().index() as usize, transport.rank().size() as usize);
+    let count = (values.len() as u64).to_le_bytes();
+    let mut counts = vec![count; size];
+    let mut into: Vec<&mut [u8]> = counts.iter_mut().map(<[u8; 8]>::as_mut_slice).collect();
+    transport.gather(call, &count, &mut into)?;
+    let mut all = rooms(transport, counts)?;
+    all[own].copy_from_slice(values);
+    if all.iter().any(|values| !values.is_empty()) {
+        T::with_parts(&mut all, |parts| transport.gather(call, cast_slice(values), parts))?;
+    }
+    Ok(all)
+}
+
+/// Room for as many values as each rank has announced.
+pub(super) fn rooms<T: Element>(
+    transport: &mut dyn Transport,
+    announced: Vec<[u8; 8]>,
+) -> Result<Vec<Vec<T>>> {
+    let mut all = vec![Vec::new(); announced.len()];
+    for (rank, (values, count)) in (0..).zip(all.iter_mut().zip(announced)) {
+        make_room(transport, rank, values, count)?;
+    }
+    Ok(all)
+}
+
+/// Makes room for as many values as a rank has announced.
+pub(super) fn make_room<T: Element>(
+    transport: &mut dyn Transport,
+    rank: u32,
+    values: &mut Vec<T>,
+    announced: [u8; 8],
+) -> Result<()> {
+    let announced = u64::from_le_bytes(announced);
+    values.clear();
+    let count = usize::try_from(announced).ok();
+    match count.filter(|&count| values.try_reserve_exact(count).is_ok()) {
+        Some(count) => {
+            values.resize(count, T::default());
+            Ok(())
+        }
+        None => {
+            let name = T::KIND.name();
+            let reason =
+                format!("it announced {announced} {name}, more than this rank can allocate");
+            Err(transport.give_up_on(rank, reason))
+        }
+    }
 }
 
 /// A message to a rank, if this one sends one, and its bytes.
@@ -170,42 +228,6 @@ pub trait Transport: Send {
         }
         into[root as usize] = bytes;
         self.gather(call, &[], &mut into)
-    }
-
-    /// Every rank gets the bytes of every rank, of any lengths.
-    fn gather_any(&mut self, call: Call, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
-        let (own, size) = (self.rank().index() as usize, self.rank().size() as usize);
-        let length = (bytes.len() as u64).to_le_bytes();
-        let mut lengths = vec![length; size];
-        let mut into: Vec<&mut [u8]> = lengths.iter_mut().map(<[u8; 8]>::as_mut_slice).collect();
-        self.gather(call, &length, &mut into)?;
-        let mut all = vec![Vec::new(); size];
-        for (rank, (into, length)) in (0..).zip(all.iter_mut().zip(lengths)) {
-            self.make_room(rank, into, u64::from_le_bytes(length))?;
-        }
-        all[own].copy_from_slice(bytes);
-        let mut into: Vec<&mut [u8]> = all.iter_mut().map(Vec::as_mut_slice).collect();
-        if into.iter().any(|into| !into.is_empty()) {
-            self.gather(call, bytes, &mut into)?;
-        }
-        Ok(all)
-    }
-
-    /// Makes room for as many bytes as a rank has announced.
-    fn make_room(&mut self, rank: u32, bytes: &mut Vec<u8>, announced: u64) -> Result<()> {
-        bytes.clear();
-        let length = usize::try_from(announced).ok();
-        match length.filter(|&length| bytes.try_reserve_exact(length).is_ok()) {
-            Some(length) => {
-                bytes.resize(length, 0);
-                Ok(())
-            }
-            None => {
-                let reason =
-                    format!("it announced {announced} bytes, more than this rank can allocate");
-                Err(self.give_up_on(rank, reason))
-            }
-        }
     }
 
     /// Sends a message to a rank and receives one from a rank, or does one of both. Returns once

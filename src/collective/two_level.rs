@@ -123,7 +123,12 @@ impl TwoLevel {
 
     /// Meets the other ranks of this host first, so that a rank that makes another call is named.
     fn meet_host(&mut self, call: Call) -> Result<()> {
-        self.host.as_mut().map_or(Ok(()), |host| host.meet(call))
+        let Some(host) = &mut self.host else { return Ok(()) };
+        // The call goes on over the connections, so when the last one over them ended still counts.
+        let ended = self.world.members.links().ended;
+        host.meet(call)?;
+        self.world.members.links().ended = ended;
+        Ok(())
     }
 }
 

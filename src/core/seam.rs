@@ -1,5 +1,6 @@
 //! What mpienv's other crates need of this one and programs do not. Any version may change it.
 
+use std::ffi::OsStr;
 use std::iter;
 use std::path::PathBuf;
 
@@ -75,6 +76,13 @@ impl ClusterInfo {
         let ranks: u64 = counts.clone().map(u64::from).sum();
         let is_all = ranks == u64::from(self.world_size());
         is_all.then(|| hosts.iter().cloned().zip(counts).collect())
+    }
+
+    /// Returns what a program gets of a variable that this place does not set. What an outer mpienv
+    /// has set is unset.
+    pub fn inherited(&self, name: &str) -> Option<&OsStr> {
+        let is_unset = self.carried.to_unset.contains(&name);
+        self.environment().get(name).filter(|_| !is_unset)
     }
 
     /// Returns the environment from which the place was read.

@@ -267,7 +267,7 @@ impl<'a> Job<'a> {
             max_restarts: self.launch.max_restarts,
             ..LaunchReport::of(&failed, self.base, self.link.reports_for_all())
         };
-        let error = self.error.take().filter(|_| failed.failure.is_on(self.link.node));
+        let error = self.error.take().filter(|error| failed.failure.is(self.link.node, error));
         Err(error.unwrap_or_else(|| failed.failure.into()).with_report(report))
     }
 }

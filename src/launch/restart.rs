@@ -155,10 +155,12 @@ pub(super) fn describe(error: &LaunchError) -> (Cause, Option<NoRestart>) {
 }
 
 impl Failure {
-    /// Returns whether this node failed. A stall is one of all nodes: a worker of this one may have
-    /// failed because those of others are stopped.
-    pub(super) fn is_on(&self, node: u32) -> bool {
-        self.node == node && !matches!(self.cause, Cause::Stalled { .. })
+    /// Returns whether the error of a node is this failure. A stall is one of all nodes: a worker
+    /// that fails then may do so because those of other nodes are stopped.
+    pub(super) fn is(&self, node: u32, error: &LaunchError) -> bool {
+        let is_effect =
+            matches!((&self.cause, error), (Cause::Stalled { .. }, LaunchError::Failed { .. }));
+        self.node == node && !is_effect
     }
 }
 
@@ -203,10 +205,15 @@ mod tests {
             let (host, after) = ("a".to_owned(), Time(Duration::ZERO));
             Failure { node: 0, host, after, no_restart: None, cause }
         };
-        let timeout = Time(Duration::from_secs(3));
-        assert!(!failure(Cause::Stalled { timeout, summary: String::new() }).is_on(0));
-        let worker = Cause::Worker { rank: 1, status: 3 << 8, stderr: None };
-        assert!(failure(worker.clone()).is_on(0) && !failure(worker).is_on(1));
+        let stall =
+            || Cause::Stalled { timeout: Time(Duration::from_secs(3)), summary: String::new() };
+        let worker = || Cause::Worker { rank: 1, status: 3 << 8, stderr: None };
+        let failed = LaunchError::from(failure(worker()));
+        assert!(!failure(stall()).is(0, &failed));
+        assert!(failure(worker()).is(0, &failed) && !failure(worker()).is(1, &failed));
+        // What fails in mpienv itself meanwhile says why the job does not go on.
+        let stopped = LaunchError::stopped(None, None, 2, None);
+        assert!(failure(stall()).is(0, &stopped));
     }
 
     #[test]

@@ -147,8 +147,8 @@ impl Drop for Session {
             // A destructor cannot return an error, and if a rank exits without MPI_Finalize, MPICH
             // ends the other ranks and the job with 0.
             let line = format!(
-                "mpienv: this rank leaves MPI while others use it, so the job may end early with exit code 0: close the \
-                 group on all ranks ({error})\n"
+                "mpienv: this rank leaves MPI without MPI_Finalize, so the job may end early with exit code 0: {error}; \
+                 close the group, or finalize the world, on all ranks\n"
             );
             let _ = std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes());
         }

@@ -52,8 +52,8 @@ pub struct Request<B: Default> {
     name: &'static str,
     handle: RequestHandle,
     is_done: bool,
-    /// Why MPI has refused the call.
-    refused: Option<MpiError>,
+    /// Why the call has failed.
+    failed: Option<MpiError>,
     /// The rank whose message this call receives, and how many bytes it must have.
     receives: Option<(u32, usize)>,
 }
@@ -70,8 +70,8 @@ impl<B: Default> Request<B> {
             Ok(handle) => {
                 session.started.fetch_add(1, Ordering::Relaxed);
                 let session = Arc::clone(session);
-                let (is_done, refused) = (false, None);
-                Ok(Request { buffer, session, name, handle, is_done, refused, receives: None })
+                let (is_done, failed) = (false, None);
+                Ok(Request { buffer, session, name, handle, is_done, failed, receives: None })
             }
             Err(error) => {
                 // MPI may still use the buffer.
@@ -86,7 +86,7 @@ impl<B: Default> Request<B> {
     /// # Errors
     /// If the call has failed.
     pub fn test(&mut self) -> Result<bool> {
-        self.check_refused()?;
+        self.check_failed()?;
         if !self.is_done {
             let tested = self.session.run(|api| api.test(self.name, &mut self.handle));
             if let Some(status) = tested.map_err(|error| self.fail(error))? {
@@ -101,7 +101,7 @@ impl<B: Default> Request<B> {
     /// # Errors
     /// If the call has failed; the buffer is then lost.
     pub fn wait(mut self) -> Result<B> {
-        self.check_refused()?;
+        self.check_failed()?;
         if !self.is_done {
             let waited = self.session.run(|api| api.wait(self.name, &mut self.handle));
             let status = waited.map_err(|error| self.fail(error))?;
@@ -126,7 +126,7 @@ impl<B: Default> Request<B> {
     /// # Errors
     /// As [`wait_within`](Request::wait_within).
     pub fn wait_unless(mut self, limit: Duration, stop: &dyn Fn() -> bool) -> Result<Option<B>> {
-        self.check_refused()?;
+        self.check_failed()?;
         if !self.is_done {
             let (call, mut status) = (self.name, None);
             let waited = self.session.run(|api| {
@@ -147,20 +147,22 @@ impl<B: Default> Request<B> {
         Ok(Some(mem::take(&mut self.buffer)))
     }
 
-    /// Ends a call with wrong arguments, which MPI has refused. Its buffer is lost. A call that
-    /// fails otherwise may go on.
+    /// Keeps the error of MPI, which may know nothing of the call after it. One with wrong arguments
+    /// has ended, and its buffer is lost. Another one may go on.
     fn fail(&mut self, error: MpiError) -> MpiError {
-        if matches!(error, MpiError::Call { .. }) && error.kind() == ErrorKind::Refused {
-            self.is_done = true;
-            self.session.started.fetch_sub(1, Ordering::Relaxed);
-            mem::forget(mem::take(&mut self.buffer));
-            self.refused = Some(error.clone());
+        if matches!(error, MpiError::Call { .. }) {
+            self.failed = Some(error.clone());
+            if error.kind() == ErrorKind::Refused {
+                self.is_done = true;
+                self.session.started.fetch_sub(1, Ordering::Relaxed);
+                mem::forget(mem::take(&mut self.buffer));
+            }
         }
         error
     }
 
-    fn check_refused(&self) -> Result<()> {
-        self.refused.clone().map_or(Ok(()), Err)
+    fn check_failed(&self) -> Result<()> {
+        self.failed.clone().map_or(Ok(()), Err)
     }
 
     /// Ends a call that is done. Fails if it received fewer bytes than it was to.
@@ -168,7 +170,9 @@ impl<B: Default> Request<B> {
         self.is_done = true;
         self.session.started.fetch_sub(1, Ordering::Relaxed);
         let Some((from, length)) = self.receives else { return Ok(()) };
-        self.session.run(|api| api.check_length(self.name, status, from, length))
+        let checked = self.session.run(|api| api.check_length(self.name, status, from, length));
+        self.failed = checked.clone().err();
+        checked
     }
 }
 

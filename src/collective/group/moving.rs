@@ -6,6 +6,7 @@ use super::Group;
 use crate::call::{Call, Operation};
 use crate::element::Element;
 use crate::error::{CollectiveError, Result};
+use crate::transport::{gather_any, make_room, rooms};
 
 /// `bytes` in one part for each of `size` ranks.
 fn parts(bytes: &mut [u8], size: usize) -> Vec<&mut [u8]> {
@@ -28,8 +29,8 @@ fn parts_of(bytes: &[u8], length: usize, size: usize) -> Vec<&[u8]> {
 }
 
 impl Group {
-    /// Replaces every rank's `values` with those of rank `root`. For bytes whose number only the
-    /// root knows, use [`Group::broadcast_bytes`].
+    /// Replaces every rank's `values` with those of rank `root`. If only the root knows how
+    /// many, use [`Group::broadcast_vec`].
     ///
     /// ```
     /// # mpienv::collective::threads::run(2, std::time::Duration::from_secs(10), |group| {
@@ -50,14 +51,13 @@ impl Group {
         T::with_bytes(values, |bytes| self.broadcast_untyped(T::KIND, bytes, root))
     }
 
-    /// Replaces every rank's bytes with those of rank `root`, of which only the root knows how
-    /// many.
+    /// Replaces every rank's values with those of rank `root`. Only the root knows how many.
     ///
     /// ```
     /// # mpienv::collective::threads::run(2, std::time::Duration::from_secs(10), |group| {
     /// // Two ranks.
     /// let mut id = if group.rank().is_first() { b"id of NCCL".to_vec() } else { Vec::new() };
-    /// group.broadcast_bytes(&mut id, 0)?;
+    /// group.broadcast_vec(&mut id, 0)?;
     /// assert_eq!(id, b"id of NCCL");
     /// # Ok::<(), mpienv::collective::CollectiveError>(())
     /// # })?.into_iter().collect::<Result<(), _>>()?;
@@ -67,16 +67,20 @@ impl Group {
     /// # Errors
     /// As [`Group::all_reduce_sum`]; [`CollectiveError::Argument`] if `root` is not a rank of the
     /// group.
-    pub fn broadcast_bytes(&mut self, bytes: &mut Vec<u8>, root: u32) -> Result<()> {
+    pub fn broadcast_vec<T: Element>(&mut self, values: &mut Vec<T>, root: u32) -> Result<()> {
         self.check_root(Operation::Broadcast, Some(root))?;
         let is_root = self.rank().index() == root;
-        let (call, transport) = (Call::BROADCAST.with(root), self.next());
-        let mut length = (bytes.len() as u64).to_le_bytes();
-        transport.broadcast(call, &mut length, root)?;
+        let (call, transport) =
+            (Call::of_any(Operation::Broadcast, T::KIND).with(root), self.next());
+        let mut count = (values.len() as u64).to_le_bytes();
+        transport.broadcast(call, &mut count, root)?;
         if !is_root {
-            self.transport.make_room(root, bytes, u64::from_le_bytes(length))?;
+            make_room(transport, root, values, count)?;
         }
-        if bytes.is_empty() { Ok(()) } else { self.transport.broadcast(call, bytes, root) }
+        if values.is_empty() {
+            return Ok(());
+        }
+        T::with_bytes(values, |bytes| transport.broadcast(call, bytes, root))
     }
 
     /// Every rank gets the values of all ranks in `all`, in rank order. All ranks must
@@ -106,15 +110,20 @@ impl Group {
         })
     }
 
-    /// Every rank gets the bytes of every rank, in rank order. Lengths may differ.
+    /// Every rank gets the values of every rank, in rank order. Each rank may pass another number of
+    /// values.
     ///
-    /// Use it for names, serialized values, and numbers whose count differs from rank to rank. For
-    /// the same count of numbers on each rank, [`Group::all_gather_into`] takes them as they are
-    /// and sends one message less.
+    /// Names and serialized values are `u8`. If all ranks pass the same number of values,
+    /// [`Group::all_gather_into`] sends one message less.
     ///
     /// ```
     /// # mpienv::collective::threads::run(2, std::time::Duration::from_secs(10), |group| {
-    /// // Two ranks.
+    /// // Two ranks: parts of two values and of one.
+    /// let own: &[f64] = if group.rank().is_first() { &[0.5, 1.0] } else { &[1.5] };
+    /// let parts = group.all_gather(own)?;
+    /// assert_eq!(parts, [vec![0.5, 1.0], vec![1.5]]);
+    /// assert_eq!(parts.concat(), [0.5, 1.0, 1.5]);
+    ///
     /// let name = format!("rank {}", group.rank().index());
     /// assert_eq!(group.all_gather(name.as_bytes())?, [b"rank 0", b"rank 1"]);
     /// # Ok::<(), mpienv::collective::CollectiveError>(())
@@ -124,9 +133,9 @@ impl Group {
     ///
     /// # Errors
     /// As [`Group::all_reduce_sum`].
-    #[doc(alias("Allgatherv", "MPI_Allgatherv"))]
-    pub fn all_gather(&mut self, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
-        self.next().gather_any(Call::ALL_GATHER, bytes)
+    #[doc(alias("Allgatherv", "MPI_Allgatherv", "MPI_Gatherv"))]
+    pub fn all_gather<T: Element>(&mut self, values: &[T]) -> Result<Vec<Vec<T>>> {
+        gather_any(self.next(), Call::of_any(Operation::AllGather, T::KIND), values)
     }
 
     /// Rank `root` gets the values of all ranks in `all`, in rank order. All ranks must
@@ -225,33 +234,52 @@ impl Group {
         })
     }
 
-    /// Sends part r to rank r and returns the parts that every rank sent to this one, in rank
-    /// order. All parts on all ranks must have the same length.
+    /// Sends part r to rank r, and returns the parts that all ranks sent to this one, in rank order.
+    /// Each part may have another number of values.
+    ///
+    /// If all parts of all ranks have the same length, [`Group::all_to_all_into`] is faster.
     ///
     /// ```
     /// # mpienv::collective::threads::run(2, std::time::Duration::from_secs(10), |group| {
-    /// // Two ranks.
-    /// let own = group.rank().index() as u8;
-    /// let received = group.all_to_all(&[vec![own, 0], vec![own, 1]])?;
-    /// assert_eq!(received, [[0, own], [1, own]]);
+    /// // Two ranks: particles that leave their rank's part of space.
+    /// let parts = match group.rank().index() {
+    ///     0 => [vec![0.1, 0.2], vec![0.7]],
+    ///     _ => [vec![], vec![0.8, 0.9]],
+    /// };
+    /// let particles = group.all_to_all(&parts)?.concat();
+    /// match group.rank().index() {
+    ///     0 => assert_eq!(particles, [0.1, 0.2]),
+    ///     _ => assert_eq!(particles, [0.7, 0.8, 0.9]),
+    /// }
     /// # Ok::<(), mpienv::collective::CollectiveError>(())
     /// # })?.into_iter().collect::<Result<(), _>>()?;
     /// # Ok::<(), mpienv::collective::CollectiveError>(())
     /// ```
     ///
     /// # Errors
-    /// As [`Group::all_reduce_sum`]; [`CollectiveError::Argument`] if the number of parts is not
-    /// the number of ranks, or the parts on this rank have different lengths.
-    pub fn all_to_all(&mut self, parts: &[Vec<u8>]) -> Result<Vec<Vec<u8>>> {
-        let length = parts.first().map_or(0, Vec::len);
-        self.check_lengths(Operation::AllToAll, length, parts.iter().map(Vec::len))?;
-        let mut all = vec![vec![0; length]; parts.len()];
-        let own = self.rank().index() as usize;
-        all[own].copy_from_slice(&parts[own]);
-        let mut into: Vec<&mut [u8]> = all.iter_mut().map(Vec::as_mut_slice).collect();
-        let parts: Vec<&[u8]> = parts.iter().map(Vec::as_slice).collect();
-        let call = Call::of(Operation::AllToAll, length as u64);
-        self.next().scatter(call, &parts, &mut into)?;
+    /// As [`Group::all_reduce_sum`]; [`CollectiveError::Argument`] if there is not one part for each
+    /// rank.
+    #[doc(alias("Alltoallv", "MPI_Alltoallv"))]
+    pub fn all_to_all<T: Element>(&mut self, parts: &[Vec<T>]) -> Result<Vec<Vec<T>>> {
+        let (own, size) = (self.rank().index() as usize, self.size() as usize);
+        self.check_one_each(Operation::AllToAll, parts.len())?;
+        let counts: Vec<_> = parts.iter().map(|part| (part.len() as u64).to_le_bytes()).collect();
+        let mut announced = counts.clone();
+        let sent: Vec<&[u8]> = counts.iter().map(<[u8; 8]>::as_slice).collect();
+        let mut into: Vec<_> = announced.iter_mut().map(<[u8; 8]>::as_mut_slice).collect();
+        let call = Call::of_any(Operation::AllToAll, T::KIND);
+        self.next().scatter(call, &sent, &mut into)?;
+        let mut all = rooms(&mut *self.transport, announced)?;
+        all[own].clone_from(&parts[own]);
+        // Each rank sends one step ahead of itself, then two. Both ranks of a part know whether it
+        // is empty.
+        for step in 1..size {
+            let (to, from) = ((own + step) % size, (own + size - step) % size);
+            let (part, into) = (&parts[to], &mut all[from]);
+            let to = (!part.is_empty()).then_some(to as u32);
+            let from = (!into.is_empty()).then_some(from as u32);
+            self.send_receive(part, to, into, from)?;
+        }
         Ok(all)
     }
 

@@ -266,20 +266,25 @@ impl Group {
     }
 
     /// Fails unless there is a part of the same length for each rank.
-    pub(super) fn check_lengths(
+    fn check_lengths(
         &mut self,
         operation: Operation,
         length: usize,
         mut parts: impl ExactSizeIterator<Item = usize>,
     ) -> Result<()> {
-        let (size, count) = (self.size(), parts.len());
-        let reason = if count != size as usize {
-            format!("{count} parts where {size} are needed: one for each rank")
-        } else if let Some(other) = parts.find(|&other| other != length) {
-            format!("parts of {length} and {other} bytes: all must have the same length")
-        } else {
+        self.check_one_each(operation, parts.len())?;
+        let Some(other) = parts.find(|&other| other != length) else { return Ok(()) };
+        let reason = format!("parts of {length} and {other} bytes: all must have the same length");
+        Err(self.refuse(operation, reason))
+    }
+
+    /// Fails unless there are as many parts as ranks.
+    pub(super) fn check_one_each(&mut self, operation: Operation, count: usize) -> Result<()> {
+        let size = self.size();
+        if count == size as usize {
             return Ok(());
-        };
+        }
+        let reason = format!("{count} parts where {size} are needed: one for each rank");
         Err(self.refuse(operation, reason))
     }
 }

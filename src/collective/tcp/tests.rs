@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::*;
-use crate::call::Results;
+use crate::call::{Operation, Results};
 use crate::error::CollectiveError;
 use crate::group::Group;
 use crate::reduction::Reduction;
@@ -27,7 +27,8 @@ pub(crate) trait Calls: Transport {
     fn all_gather(&mut self, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
         let mut all = vec![bytes.to_vec(); self.rank().size() as usize];
         let mut into: Vec<&mut [u8]> = all.iter_mut().map(Vec::as_mut_slice).collect();
-        self.gather(Call::ALL_GATHER, bytes, &mut into).map(|()| all)
+        let call = Call::moving(Operation::AllGather, ElementKind::U8, bytes.len());
+        self.gather(call, bytes, &mut into).map(|()| all)
     }
 }
 
@@ -258,17 +259,18 @@ fn a_rank_that_announces_more_bytes_than_exist_ends_the_group() {
     let errors = ranks(2, |mut tcp| {
         if tcp.rank().index() == 0 {
             let length = (u64::MAX / 2).to_le_bytes();
+            let call = Call::of_any(Operation::Broadcast, ElementKind::U8);
             let exchange = vec![Exchange::default(), Exchange::both(&length, &mut [])];
-            tcp.members.transfer(Call::BROADCAST, exchange).unwrap();
+            tcp.members.transfer(call, exchange).unwrap();
             return tcp.meet(Call::BARRIER).unwrap_err().to_string();
         }
         let mut group = Group::new(Box::new(tcp));
-        let first = group.broadcast_bytes(&mut Vec::new(), 0).unwrap_err().to_string();
+        let first = group.broadcast_vec(&mut Vec::<u8>::new(), 0).unwrap_err().to_string();
         let again = group.barrier().unwrap_err().to_string();
         assert!(again.contains("in an earlier call"), "{again}");
         first
     });
-    let announced = "it announced 9223372036854775807 bytes, more than this rank can allocate";
+    let announced = "it announced 9223372036854775807 u8, more than this rank can allocate";
     assert!(errors[1].contains(announced), "{errors:?}");
     assert!(errors[0].contains(&format!("gave up on this rank: {announced}")), "{errors:?}");
 }

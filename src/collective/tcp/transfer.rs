@@ -80,7 +80,7 @@ pub(crate) struct Links {
     /// The current or last transfer.
     current: Transfer,
     /// When this rank's last call ended, if it went over the connections.
-    ended: Option<Instant>,
+    pub(crate) ended: Option<Instant>,
     /// Whether the current transfer began later than its peers wait.
     is_late: bool,
     /// The peer that this rank waits for, and since when.

@@ -9,12 +9,13 @@ pub(crate) type Made = fn(&mut Group) -> Result<(), CollectiveError>;
 pub(crate) const CALLS: &[(&str, Made)] = &[
     ("barrier", Group::barrier),
     ("split", |group| group.split(0, 0).map(drop)),
-    ("all_gather", |group| group.all_gather(&[1; 32]).map(drop)),
-    ("all_to_all of 32", |group| {
-        group.all_to_all(&vec![vec![1; 32]; group.size() as usize]).map(drop)
+    ("all_gather of any count of u8", |group| group.all_gather(&[1_u8; 32]).map(drop)),
+    ("all_gather of any count of i8", |group| group.all_gather(&[1_i8; 32]).map(drop)),
+    ("all_to_all of any count of u8", |group| {
+        group.all_to_all(&vec![vec![1_u8; 32]; group.size() as usize]).map(drop)
     }),
-    ("all_to_all of 33", |group| {
-        group.all_to_all(&vec![vec![1; 33]; group.size() as usize]).map(drop)
+    ("all_to_all of any count of i8", |group| {
+        group.all_to_all(&vec![vec![1_i8; 32]; group.size() as usize]).map(drop)
     }),
     ("broadcast from 0", |group| group.broadcast(&mut [1_u8; 8], 0)),
     ("broadcast from 1", |group| group.broadcast(&mut [2_u8; 8], 1)),
@@ -32,12 +33,13 @@ pub(crate) const CALLS: &[(&str, Made)] = &[
     ("part of a sum of one more", |group| group.reduce_scatter_sum(&[1.0_f32; 9]).map(drop)),
     ("part of a sum of f64", |group| group.reduce_scatter_sum(&[1.0_f64; 8]).map(drop)),
     ("broadcast from no rank", |group| group.broadcast(&mut [1_u8; 8], group.size())),
-    ("all_to_all of too few", |group| group.all_to_all(&[]).map(drop)),
+    ("all_to_all of too few", |group| group.all_to_all::<u8>(&[]).map(drop)),
     ("broadcast of one more", |group| group.broadcast(&mut [1_u8; 9], 0)),
     ("broadcast of i8", |group| group.broadcast(&mut [1_i8; 8], 0)),
     ("long broadcast", |group| group.broadcast(&mut vec![1_u64; 300_000], 0)),
-    ("broadcast of bytes from 0", |group| group.broadcast_bytes(&mut vec![1; 8], 0)),
-    ("broadcast of bytes from 1", |group| group.broadcast_bytes(&mut vec![1; 8], 1)),
+    ("broadcast of any count from 0", |group| group.broadcast_vec(&mut vec![1_u8; 8], 0)),
+    ("broadcast of any count from 1", |group| group.broadcast_vec(&mut vec![1_u8; 8], 1)),
+    ("broadcast of any count of i8", |group| group.broadcast_vec(&mut vec![1_i8; 8], 0)),
     ("sum of bf16", |group| group.all_reduce_sum(&mut [bf16::ONE; 8])),
     ("sum of u8", |group| group.all_reduce_sum(&mut [1_u8; 8])),
     ("sum of bool", |group| group.all_reduce_sum(&mut [true; 8])),

@@ -198,6 +198,30 @@ fn a_rank_that_comes_late_to_a_long_sum_blames_no_other_rank() {
 }
 
 #[test]
+fn the_ranks_of_a_host_that_come_late_to_a_long_call_blame_no_rank_of_another_host() {
+    const LONG: usize = 8 << 20;
+    for backend in OVER {
+        let left = AtomicU32::new(0);
+        let run = |mut group: Group| {
+            let is_late = group.rank().index() < 2;
+            if is_late {
+                wait_for(2, &left);
+                thread::sleep(Duration::from_millis(300));
+            }
+            let gathered = group.all_gather_into(&vec![1_u8; LONG], &mut vec![0; 4 * LONG]);
+            drop(group);
+            left.fetch_add(1, Ordering::Relaxed);
+            gathered
+        };
+        let results = over_one(backend, Duration::from_millis(300), 4, &run);
+        for late in &results[..2] {
+            let error = late.as_ref().unwrap_err();
+            assert!(error.rank().is_some_and(|rank| rank < 2), "{backend}: {error}");
+        }
+    }
+}
+
+#[test]
 fn a_rank_that_is_lost_in_a_long_pause_is_named_by_the_others() {
     for backend in OVER {
         let lost = AtomicU32::new(0);

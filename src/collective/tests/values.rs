@@ -193,7 +193,35 @@ fn check_moves<T: Sample>(group: &mut Group, rows: &[Vec<T>]) -> Result<(), Stri
     let sent: Vec<T> = (0..size).flat_map(|to| rows[(own + to) % size].clone()).collect();
     let expected: Vec<T> = (0..size).flat_map(|from| rows[(from + own) % size].clone()).collect();
     let result = group.all_to_all_into(&sent, &mut gathered);
-    compare("all_to_all", result, &gathered, &expected)
+    compare("all_to_all", result, &gathered, &expected)?;
+    check_any_counts(group, rows)
+}
+
+/// Makes the calls whose parts have any counts, some of them 0.
+fn check_any_counts<T: Sample>(group: &mut Group, rows: &[Vec<T>]) -> Result<(), String> {
+    let (own, size, count) = (group.rank().index() as usize, rows.len(), rows[0].len());
+    let part = |from: usize, to: usize| &rows[from][..(2 * from + 3 * to) % (count + 1)];
+    for root in 0..size {
+        let mut values = if own == root { part(own, 0).to_vec() } else { rows[own].clone() };
+        let result = group.broadcast_vec(&mut values, root as u32);
+        compare("broadcast_vec", result, &values, part(root, 0))?;
+    }
+    let compare_parts = |what, parts: Result<Vec<Vec<T>>, CollectiveError>, expected: Vec<&[T]>| {
+        let (result, found) = match parts {
+            Ok(parts) if parts.len() == size => (Ok(()), parts.concat()),
+            Ok(parts) => return Err(format!("{what}: {} parts", parts.len())),
+            Err(error) => (Err(error), Vec::new()),
+        };
+        compare(what, result, &found, &expected.concat()[..])
+    };
+    let gathered = group.all_gather(part(own, 0));
+    let expected = (0..size).map(|from| part(from, 0)).collect();
+    compare_parts("all_gather of any count", gathered, expected)?;
+
+    let parts: Vec<Vec<T>> = (0..size).map(|to| part(own, to).to_vec()).collect();
+    let exchanged = group.all_to_all(&parts);
+    let expected = (0..size).map(|from| part(from, own)).collect();
+    compare_parts("all_to_all of any count", exchanged, expected)
 }
 
 fn check_messages<T: Sample>(group: &mut Group, rows: &[Vec<T>]) -> Result<(), String> {

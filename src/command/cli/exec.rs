@@ -94,6 +94,9 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     wanted.threads = threads.count;
     let of_count = if is_starter { None } else { differs(&info, "exec", 1) };
     let also = threads.finding().into_iter().chain(of_count);
+    if !options.dry_run {
+        options.meet.check(&info)?;
+    }
     wanted.said = options.warn(&info, &environment, also);
     if options.dry_run {
         return Ok(print(&words)?);

@@ -20,8 +20,7 @@ use mpienv_launch::seam::{
     share_of_workers, topology, try_run, whole_process,
 };
 
-use super::check::refuse_not_a_task;
-use super::meet::{MeetOption, NOT_STARTED};
+use super::meet::MeetOption;
 use super::place::JointPlaceOptions;
 use super::program::{ProgramOptions, command};
 use super::threads::{Chosen, too_many};
@@ -161,12 +160,10 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     let named = first.first().map_or(words, |words| words);
     let chosen = options.given.threads.chosen(&environment)?;
     let few = few_devices(places.first(), &environment);
+    options.meet.check(&info.starting(workers))?;
     let said = options.warn(&info, &environment, places.first(), chosen, workers, few.clone());
     let of_node = node_options(&launch);
     let is_joint = of_node.is_joint();
-    if options.meet.is_asked() {
-        refuse_not_a_task(&info.starting(workers), NOT_STARTED)?;
-    }
     let map = options.meet.wait(&info, Some(of_node)).map_err(|failure| {
         failure.unless_said(said.iter().map(|finding| finding.code)).of_nodes()
     })?;

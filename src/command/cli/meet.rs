@@ -23,7 +23,8 @@ pub(crate) struct MeetOption {
     /// The ranks meet at the master as in `mpienv check`, and then start together, so that the
     /// program's own time limit does not run while a rank is late. If a rank does not arrive, rank
     /// 0 names it, and the ranks that did arrive exit with code 124, up to ten seconds later if
-    /// rank 0 stops answering. With `launch`, the processes that start the workers of each node
+    /// rank 0 stops answering. A process that is probably one of several, and would meet only
+    /// itself, exits with code 3. With `launch`, the processes that start the workers of each node
     /// meet.
     #[arg(long, value_name = "TIME", value_parser = time)]
     meet: Option<Duration>,
@@ -34,6 +35,15 @@ impl MeetOption {
         self.meet.is_some()
     }
 
+    /// Refuses to meet if this process is probably one of several, and would meet only itself.
+    pub(super) fn check(self, info: &ClusterInfo) -> Result<(), Failure> {
+        if self.is_asked() {
+            refuse_not_a_task(info, "the program was not started")
+        } else {
+            Ok(())
+        }
+    }
+
     /// Lets the ranks meet, and plans again with what they have to tell each other.
     pub(super) fn meet_and_replan(
         self,
@@ -42,7 +52,6 @@ impl MeetOption {
         options: &mut PlanOptions,
     ) -> Result<Plan, Failure> {
         let Some(patience) = self.meet else { return Ok(plan) };
-        refuse_not_a_task(info, NOT_STARTED)?;
         let needs = plan.needs;
         // Errors of this rank are reported before it waits for the others.
         if !needs.endpoints {
@@ -73,9 +82,6 @@ impl MeetOption {
         if errors().next().is_none() { Ok(map) } else { Err(Failure::Disagreement) }
     }
 }
-
-/// What a process does not do with `--meet` that would meet only itself.
-pub(super) const NOT_STARTED: &str = "the program was not started";
 
 /// The pause between two attempts, because many ranks share one name server.
 const PAUSE: Duration = Duration::from_millis(500);

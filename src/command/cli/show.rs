@@ -220,9 +220,9 @@ fn or_dash(value: Option<impl ToString>) -> String {
 /// Returns each value's name, the value, and its source.
 pub(super) fn rows(info: &ClusterInfo) -> Vec<[String; 3]> {
     let from = info.provenance();
-    // What is not known is not set, and not unset either.
+    // What is not known is not set.
     let of_place = |name, value: Option<u32>, source: &str, variable| {
-        let left = info.environment().get(variable).filter(|_| value.is_none());
+        let left = info.inherited(variable).filter(|_| value.is_none());
         let left = left.map_or(String::new(), |left| {
             format!("; {variable}={} is inherited", printable(left.as_encoded_bytes()))
         });

@@ -14,7 +14,7 @@ use super::watched::{Watch, watched};
 pub fn counting(group: Group) -> (Group, Counter) {
     let counter = Counter(Arc::default());
     let world = u64::from(group.size());
-    let counting = Counting { world, counter: counter.clone(), has_lengths: false };
+    let counting = Counting { world, counter: counter.clone() };
     (watched(group, counting), counter)
 }
 
@@ -36,8 +36,6 @@ impl Counter {
 struct Counting {
     world: u64,
     counter: Counter,
-    /// Whether an all-gather of bytes has exchanged its lengths.
-    has_lengths: bool,
 }
 
 impl Watch for Counting {
@@ -59,20 +57,8 @@ impl Watch for Counting {
         self.counter.add(Traffic::of_reduce_scatter(self.world, ranks.into(), bytes as u64));
     }
 
-    fn gathers(&mut self, ranks: u32, bytes: &[u8], got: Option<&[&mut [u8]]>) {
-        // The lengths, which an all-gather of bytes exchanges first, are not part of a plan.
-        match got {
-            None if self.has_lengths => {
-                let bytes = bytes.len() as u64;
-                self.counter.add(Traffic::of_all_gather(self.world, ranks.into(), bytes));
-            }
-            Some(_) if self.has_lengths => self.has_lengths = false,
-            Some(lengths) => {
-                let mut bytes = lengths.iter().flat_map(|length| length.iter());
-                self.has_lengths = bytes.any(|&byte| byte != 0);
-            }
-            None => {}
-        }
+    fn gathers(&mut self, ranks: u32, bytes: usize) {
+        self.counter.add(Traffic::of_all_gather(self.world, ranks.into(), bytes as u64));
     }
 
     fn scatters(&mut self, ranks: u32, bytes: usize) {
@@ -80,7 +66,7 @@ impl Watch for Counting {
     }
 
     fn of_part(&self) -> Counting {
-        Counting { counter: self.counter.clone(), has_lengths: false, ..*self }
+        Counting { counter: self.counter.clone(), ..*self }
     }
 }
 
@@ -97,8 +83,8 @@ fn calls_are_counted_as_rings_send_them() {
         half.all_reduce_sum(&mut [0.0_f32; 128]).unwrap();
         counts.push(counter.take());
         half.reduce_scatter_sum(&[0.0_f32; 128]).unwrap();
-        half.all_gather(&[0; 256]).unwrap();
-        half.all_to_all(&vec![vec![0; 64]; 4]).unwrap();
+        half.all_gather_into(&[0.0_f32; 64], &mut [0.0; 256]).unwrap();
+        half.all_to_all_into(&[0.0_f32; 64], &mut [0.0; 64]).unwrap();
         counts.push(counter.take());
         counts
     })

@@ -24,9 +24,9 @@ pub trait Watch: Send + Sized + 'static {
         let _ = (ranks, bytes);
     }
 
-    /// Called before every rank gets these bytes of this one, and with what it got afterward.
-    fn gathers(&mut self, ranks: u32, bytes: &[u8], got: Option<&[&mut [u8]]>) {
-        let _ = (ranks, bytes, got);
+    /// Called before every rank gets so many bytes of this one.
+    fn gathers(&mut self, ranks: u32, bytes: usize) {
+        let _ = (ranks, bytes);
     }
 
     /// Called before a scatter of so many bytes.
@@ -71,11 +71,8 @@ impl<W: Watch> Transport for Watched<W> {
     }
 
     fn gather(&mut self, call: Call, bytes: &[u8], into: &mut [&mut [u8]]) -> Result {
-        let ranks = self.rank().size();
-        self.watch.gathers(ranks, bytes, None);
-        self.transport.gather(call, bytes, into)?;
-        self.watch.gathers(ranks, bytes, Some(into));
-        Ok(())
+        self.watch.gathers(self.rank().size(), bytes.len());
+        self.transport.gather(call, bytes, into)
     }
 
     fn scatter(&mut self, call: Call, parts: &[&[u8]], into: &mut [&mut [u8]]) -> Result {

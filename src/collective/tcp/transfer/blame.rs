@@ -342,9 +342,10 @@ mod tests {
     use std::thread;
 
     use super::*;
-    use crate::call::Call;
+    use crate::call::Message;
+    use crate::element::ElementKind;
     use crate::tcp::handshake::{self, Joined};
-    use crate::tcp::peer::{Fault, HEAD, Peer, Reason, SUSPECT, Transfer, head};
+    use crate::tcp::peer::{DATA, Fault, HEAD, Peer, Reason, SUSPECT, Transfer, head};
     use crate::tcp::seal::{SEALED_HEAD, Seal};
     use crate::tcp::transfer::Links;
     use crate::tests::PLENTY;
@@ -548,6 +549,26 @@ mod tests {
             });
             error_of_waiting(&mut links)
         })
+    }
+
+    #[test]
+    fn a_sender_that_is_lost_in_the_middle_of_a_message_is_to_blame_however_late_it_was_awaited() {
+        let [joined, _] = joined();
+        let (one, mut as_one) = end(&joined, false);
+        let Message { heard: call, .. } = Message::tagged(1, ElementKind::U8, 4, 7);
+        // The rest of its frame never comes.
+        as_one.write_all(&head(DATA, 0, 4, call)).unwrap();
+        let timeout = Duration::from_secs(20);
+        let mut links = Links::new(0, vec![None, Some(one)], timeout).unwrap();
+        links.ended = Instant::now().checked_sub(timeout);
+        assert_eq!(links.next_message(1, 0, timeout).unwrap(), call);
+        as_one.shutdown(Shutdown::Write).unwrap();
+        let mut words = [0; 4];
+        let receive = Exchange { receive: Some(&mut words), ..Exchange::default() };
+        let transfer = Transfer { number: 0, call };
+        let error = links.transfer(transfer, &mut [Exchange::default(), receive], None);
+        let error = error.unwrap_err();
+        assert!(matches!(error, CollectiveError::Lost { rank: 1, .. }), "{error}");
     }
 
     #[test]

@@ -114,7 +114,14 @@ impl Links {
     /// The call of a peer's next message, which has this number, once its head has arrived.
     fn arrived(&mut self, index: usize, number: u32) -> Result<Option<Call>> {
         let Some(peer) = &mut self.peers[index] else { return Ok(None) };
-        peer.arrived(number).map_err(|fault| self.give_up(&[], Culprit(index, fault)))
+        match peer.arrived(number) {
+            Ok(call) => {
+                // The sender waits from now on, however long ago this rank's last call was.
+                self.ended = self.ended.filter(|_| call.is_none());
+                Ok(call)
+            }
+            Err(fault) => Err(self.give_up(&[], Culprit(index, fault))),
+        }
     }
 
     /// The connection to a peer.

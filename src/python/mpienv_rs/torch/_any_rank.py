@@ -109,10 +109,11 @@ class FromAny(Reading):
         size, own, now = len(self._ranks.names), self._ranks.own, time.monotonic()
         others = [rank for rank in range(size) if rank != own and rank not in self._lost]
         silent = [rank for rank in others if not self._ask(rank, lambda way: way.look())]
+        # One that begins later gets what waits at the next look.
+        receives = self._all()
         for rank in self._lost:
             # What it sent before may still wait.
             self._incoming(rank).hand_out()
-        receives = self._all()
         if silent and receives and now >= self._asks_at:
             self._asked, self._asks_at = self._asked + 1, now + _QUESTIONS
             self._ask(silent[self._asked % len(silent)], lambda way: way.join(receives[0].longest))
