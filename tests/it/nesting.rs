@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::process::{Command, Output};
 
 use crate::support::python::from_python;
+use crate::support::root::is_root;
 use crate::support::slurm::Slurm;
 use crate::support::tool::{clean, is_there};
 use mpienv::simulate::{Job, JobBuilder, Vars};
@@ -317,6 +318,37 @@ fn without_mpienv_between_them_the_launcher_whose_process_is_nearer_numbers_the_
             && found.contains("note [launchers-disagree]"),
         "{found}"
     );
+}
+
+/// A task of Slurm with variables of an mpirun around `srun`.
+const STALE: &str = "SLURM_JOB_ID=7 SLURM_STEP_ID=0 SLURM_PROCID=3 SLURM_STEP_NUM_TASKS=4 SLURM_STEP_NUM_NODES=1 \
+                     SLURM_NODEID=0 SLURM_LOCALID=3 SLURM_STEP_TASKS_PER_NODE=4 SLURM_STEP_NODELIST=a \
+                     OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=1 OMPI_COMM_WORLD_LOCAL_RANK=0 \
+                     OMPI_COMM_WORLD_LOCAL_SIZE=1";
+
+#[test]
+fn where_slurms_process_is_hidden_mpiruns_variables_do_not_make_its_task_alone() {
+    if !is_root() || !is_there("unshare") || !is_there("setpriv") {
+        return;
+    }
+    // Another user's process starts the task, and with `hidepid` the task cannot see it.
+    let script = format!(
+        "mount -t tmpfs none /mnt && touch /mnt/mpienv && mount --bind \"$0\" /mnt/mpienv
+         [ -z \"$1\" ] || mount -t proc -o \"$1\" none /proc
+         setpriv --reuid 65534 --regid 65534 --clear-groups env {STALE} /mnt/mpienv show --warn; exit $?"
+    );
+    for (options, is_warned, rank, source) in [
+        ("hidepid=2", false, "3", "SLURM_PROCID"),
+        ("hidepid=1", false, "3", "SLURM_PROCID"),
+        ("", true, "0", "OMPI_COMM_WORLD_RANK"),
+    ] {
+        let mut command = clean("unshare");
+        command.args(["--mount", "sh", "-c", &script, env!("CARGO_BIN_EXE_mpienv"), options]);
+        let found = lines(command.current_dir("/")).join("\n");
+        let is_rank = |line: &str| line.split_whitespace().eq(["rank", rank, source]);
+        assert!(found.lines().any(is_rank), "{options}: {found}");
+        assert_eq!(found.contains("warning [launchers-disagree]"), is_warned, "{options}: {found}");
+    }
 }
 
 /// What torchrun sets for one of two workers on one node.

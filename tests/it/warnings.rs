@@ -470,6 +470,14 @@ fn check_fails_in_a_batch_script_that_has_not_started_its_tasks() {
         assert_eq!((status, stdout.as_str()), (Some(3), ""), "{code}: {stderr}");
         assert!(stderr.starts_with("mpienv: nothing was checked: "), "{code}: {stderr}");
     }
+    // Nor does it call a process alone that is one of several by other variables.
+    let alone: Vars = &[("OMPI_COMM_WORLD_SIZE", "1"), ("OMPI_COMM_WORLD_LOCAL_SIZE", "1")];
+    let (status, stdout, stderr) = run(&["check", "--timeout", "5"], &[DISAGREE, alone]);
+    assert_eq!((status, stdout.as_str()), (Some(3), ""), "{stderr}");
+    assert!(
+        stderr.starts_with("mpienv: nothing was checked: Open MPI says rank 0 of 1"),
+        "{stderr}"
+    );
     // A job of one task is complete.
     let port = free_port().to_string();
     let (status, stdout, stderr) = run(
@@ -481,16 +489,10 @@ fn check_fails_in_a_batch_script_that_has_not_started_its_tasks() {
 
 #[test]
 fn check_prints_what_is_probably_wrong_after_its_map() {
-    let port = free_port().to_string();
-    let alone: Vars = &[
-        ("OMPI_COMM_WORLD_SIZE", "1"),
-        ("OMPI_COMM_WORLD_LOCAL_SIZE", "1"),
-        ("MASTER_PORT", &port),
-    ];
-    let (status, stdout, stderr) = run(&["check", "--timeout", "5"], &[DISAGREE, alone]);
+    let (status, stdout, stderr) = run(&["check"], &[&[("MPIENV_LAUNCHR", "slurm")]]);
     assert_eq!(status, Some(0), "{stderr}");
     assert!(
-        stdout.starts_with("1 rank on 1 host") && stderr.contains("[launchers-disagree]"),
+        stdout.starts_with("1 rank on 1 host") && stderr.contains("[unknown-variable]"),
         "{stdout}{stderr}"
     );
 }

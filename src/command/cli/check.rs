@@ -191,8 +191,12 @@ fn refuse(info: &ClusterInfo, timeout: Duration) -> Result<(), Failure> {
 /// Returns an error if this process is probably one of several: it would meet only itself, which
 /// does not show that the job's processes can meet. `effect` is what does not happen.
 pub(super) fn refuse_not_a_task(info: &ClusterInfo, effect: &'static str) -> Result<(), Failure> {
-    let is_not_a_task =
-        |finding: &&Finding| UNPLACED.contains(&finding.code) && finding.severity > Severity::Note;
+    // Or it is the only one by the variables of one launcher, and not by those of another.
+    let may_be_alone = |code| code == "launchers-disagree" && info.world_size() == 1;
+    let is_not_a_task = |finding: &&Finding| {
+        let code = finding.code;
+        (UNPLACED.contains(&code) || may_be_alone(code)) && finding.severity > Severity::Note
+    };
     let found = info.findings().iter().find(is_not_a_task).cloned();
     found.map_or(Ok(()), |found| Err(not_done(effect, found)))
 }

@@ -74,6 +74,15 @@ fn line(environment: &Environment) -> impl Iterator<Item = Process> {
     iter::successors(own, |process| Process::read(&process.parent.to_string())).take(MOST)
 }
 
+/// Returns the process that one of another user has started, whom the system hides, as with
+/// `hidepid`: this process or an ancestor.
+pub(crate) fn below_hidden(environment: &Environment) -> Option<Process> {
+    let last = line(environment).last()?;
+    // The parent of a container's first process has the number 0.
+    let is_hidden = last.parent != 0 && Process::read(&last.parent.to_string()).is_none();
+    is_hidden.then_some(last)
+}
+
 /// Returns this process's parent, the parent's parent and so on. None unless the environment is
 /// this process's.
 pub(crate) fn ancestors(environment: &Environment) -> impl Iterator<Item = Process> {

@@ -5,8 +5,8 @@ use crate::cluster::context::{CONTEXT, Context};
 use crate::cluster::{master, overrides};
 use crate::environment::Environment;
 use crate::error::{Error, Reason};
-use crate::launcher::starter::Starter;
-use crate::launcher::{Change, Launcher, Marker, is_shared, markers, specs};
+use crate::launcher::starter::{self, Starter};
+use crate::launcher::{Change, Launcher, Marker, is_shared, markers, slurm, specs};
 use crate::value::sourced::{Source, Sourced};
 
 /// The selected launcher, and the reason for selecting it.
@@ -74,7 +74,7 @@ fn first_detected(environment: &Environment) -> Choice {
 }
 
 /// Among several launchers that may have started this process, selects the one whose own process is
-/// the nearest ancestor. Returns `None` if no such process is visible.
+/// the nearest ancestor. Returns `None` if no such process is visible, and Slurm's is not hidden.
 fn started(environment: &Environment, candidates: &[Marker]) -> Option<Choice> {
     let starters = |marker: &Marker| marker.launcher.spec().starters;
     let first = candidates.first()?;
@@ -83,18 +83,24 @@ fn started(environment: &Environment, candidates: &[Marker]) -> Option<Choice> {
         return None;
     }
     let programs: Vec<_> = candidates.iter().flat_map(starters).copied().collect();
-    let starter = Starter::nearest(&programs, environment)?;
+    let (starter, child) = match Starter::nearest(&programs, environment) {
+        Some(Starter { program, child, .. }) => (program, child),
+        // Slurm's process is root's. Those of mpirun and mpiexec are the user's, so they are visible.
+        None if programs.contains(&slurm::STARTER) => {
+            (slurm::STARTER, starter::below_hidden(environment)?)
+        }
+        None => return None,
+    };
     // A launcher without known programs, such as torchrun, is even nearer unless its own variables
     // were there before.
     if starters(first).is_empty() {
         let names = first.launcher.variables().map(|variable| variable.name);
-        let then = starter.child.environment();
+        let then = child.environment();
         let is_same = |name| then.text(name) == environment.text(name);
         if !names.filter(|name| !is_shared(name)).all(is_same) {
             return None;
         }
     }
-    let starter = starter.program;
     let marker = *candidates.iter().find(|marker| starters(marker).contains(&starter))?;
     let source =
         format!("{}, and {starter} started this process", marker.display_variable(environment));
