@@ -87,7 +87,7 @@ pub(super) fn join(
             return Err(RendezvousError::NoMaster {
                 rank,
                 master: settings.master(),
-                waited: now - started,
+                waited: deadline - started,
                 failure,
             });
         }
