@@ -259,7 +259,8 @@ impl Call {
         }
         let is_same = self.operation == other.operation && self.root == other.root;
         if is_same && !self.is_message() {
-            return "this call needs the same type and count on all ranks; all_gather and all_to_all take parts of any count";
+            return "this call needs the same type and count on all ranks; all_gather, all_to_all and \
+                    broadcast_vec take any count if all ranks call them";
         }
         if !(self.is_message() && other.is_message()) {
             return "all ranks must make the same calls in the same order";
@@ -395,15 +396,18 @@ impl fmt::Display for Call {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Call { root, .. } = self;
         f.write_str(self.name())?;
-        let (count, name) = as_meant(self.meant, self.kind, self.count);
-        match (self.operation, self.kind) {
-            _ if self.is_refused => return f.write_str(" with invalid arguments"),
-            (_, Some(kind)) if self.count == ANY => write!(f, " of any count of {}", kind.name())?,
-            (AllGather | AllToAll | Gather | Scatter, Some(_)) => {
-                write!(f, " of {count} {name} for each rank")?;
+        if self.is_refused {
+            return f.write_str(" with invalid arguments");
+        }
+        if let Some(kind) = self.kind {
+            let (count, name) = as_meant(self.meant, kind, self.count);
+            match self.operation {
+                _ if self.count == ANY => write!(f, " of any count of {name}")?,
+                AllGather | AllToAll | Gather | Scatter => {
+                    write!(f, " of {count} {name} for each rank")?;
+                }
+                _ => write!(f, " of {count} {name}")?,
             }
-            (_, Some(_)) => write!(f, " of {count} {name}")?,
-            (_, None) => {}
         }
         if let Some(preposition) = self.preposition() {
             return write!(f, " {preposition} rank {root}");
@@ -450,8 +454,7 @@ pub(super) fn check_type(number: u8) -> Option<u8> {
 }
 
 /// How many values of which type a caller means by `count` numbers of a kind.
-fn as_meant(number: u8, kind: Option<ElementKind>, count: u64) -> (u64, &'static str) {
-    let Some(kind) = kind else { return (count, "bytes") };
+fn as_meant(number: u8, kind: ElementKind, count: u64) -> (u64, &'static str) {
     let meant = usize::from(number).checked_sub(1).and_then(|index| TYPES.get(index));
     let Some(&(name, size)) = meant else { return (count, kind.name()) };
     // A narrower type is reduced as a wider one, number by number.

@@ -28,7 +28,7 @@ use self::moving::{MOVED, others};
 use self::sum::Sum;
 use self::watch::{LAUNCHER_FIRST, Passing, Socket, Watch};
 use super::builder::Timeouts;
-use super::call::{Call, Message, Reduce};
+use super::call::{ANY, Call, Message, Reduce};
 use super::cancel::{Cancel, Canceller};
 use super::error::{CollectiveError, Result, UNREADABLE, aborted};
 use super::host_info::{self, HostInfo};
@@ -235,6 +235,10 @@ impl Transport for Mpi {
         }
     }
 
+    fn scatters_any(&self) -> bool {
+        true
+    }
+
     fn scatter(&mut self, call: Call, parts: &[&[u8]], into: &mut [&mut [u8]]) -> Result<()> {
         self.agree(call)?;
         let own = self.rank().index();
@@ -243,6 +247,10 @@ impl Transport for Mpi {
                 self.pass_on(MOVED, &[], &mut [(root, &mut *into[root as usize])])
             }
             Some(_) => self.pass_on(MOVED, &others(own, parts.iter().copied()), &mut []),
+            None if call.count == ANY => {
+                let into = into.iter_mut().map(|into| &mut **into);
+                self.pass_on(MOVED, &others(own, parts.iter().copied()), &mut others(own, into))
+            }
             None => self.scatter_all(parts, into),
         }
     }

@@ -256,6 +256,10 @@ impl Transport for Tcp {
         Ok(())
     }
 
+    fn scatters_any(&self) -> bool {
+        true
+    }
+
     fn scatter(&mut self, call: Call, parts: &[&[u8]], into: &mut [&mut [u8]]) -> Result<()> {
         let part = |rank| parts.get(rank).copied().unwrap_or_default();
         let exchange =

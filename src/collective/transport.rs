@@ -219,6 +219,12 @@ pub trait Transport: Send {
     /// have the same length.
     fn scatter(&mut self, call: Call, parts: &[&[u8]], into: &mut [&mut [u8]]) -> Result<()>;
 
+    /// Whether a scatter from all ranks whose call has [`ANY`](super::call::ANY) count takes parts of
+    /// any lengths. Both ranks of a part know its length.
+    fn scatters_any(&self) -> bool {
+        false
+    }
+
     /// Every rank gets the bytes of rank `root`.
     fn broadcast(&mut self, call: Call, bytes: &mut [u8], root: u32) -> Result<()> {
         let mut into: Vec<&mut [u8]> =

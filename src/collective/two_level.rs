@@ -217,6 +217,10 @@ impl Transport for TwoLevel {
         self.world.gather(call, bytes, into)
     }
 
+    fn scatters_any(&self) -> bool {
+        true
+    }
+
     fn scatter(&mut self, call: Call, parts: &[&[u8]], into: &mut [&mut [u8]]) -> Result<()> {
         self.meet_host(call)?;
         self.world.scatter(call, parts, into)

@@ -105,8 +105,16 @@ fn the_number_of_an_inner_jobs_node_is_set_and_only_that_of_the_outer_job_is_uns
     assert_eq!(outer["NODE_RANK"], "0");
     // One process on each of two nodes, which its launcher does not number.
     let inner = Job::hydra().nodes(2).number(1).build().unwrap().environment(1).unwrap();
+    let mut of_user: BTreeMap<_, _> = inner.iter().cloned().collect();
+    of_user.insert("NODE_RANK".to_owned(), "0".to_owned());
     let mut vars = over(&outer, inner);
     vars.insert("MASTER_ADDR".to_owned(), "node0".to_owned());
+    // What the program gets of a user's variable, it does not get of the outer job's.
+    let says_inherited = |vars: &BTreeMap<String, String>| {
+        let shown = lines(clean(env!("CARGO_BIN_EXE_mpienv")).arg("show").envs(vars));
+        shown.iter().any(|line| line.contains("NODE_RANK=0 is inherited"))
+    };
+    assert!(says_inherited(&of_user) && !says_inherited(&vars));
     let info = ClusterInfo::from_vars(vars).unwrap();
     let node_ranks = |exports: Exports| {
         let all = exports.iter().filter(|(name, _)| *name == "NODE_RANK");

@@ -215,6 +215,7 @@ fn the_ranks_of_a_host_that_come_late_to_a_long_call_blame_no_rank_of_another_ho
             gathered
         };
         let results = over_one(backend, Duration::from_millis(300), 4, &run);
+        assert!(results.iter().all(Result::is_err), "{backend}");
         for late in &results[..2] {
             let error = late.as_ref().unwrap_err();
             assert!(error.rank().is_some_and(|rank| rank < 2), "{backend}: {error}");

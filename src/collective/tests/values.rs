@@ -200,7 +200,8 @@ fn check_moves<T: Sample>(group: &mut Group, rows: &[Vec<T>]) -> Result<(), Stri
 /// Makes the calls whose parts have any counts, some of them 0.
 fn check_any_counts<T: Sample>(group: &mut Group, rows: &[Vec<T>]) -> Result<(), String> {
     let (own, size, count) = (group.rank().index() as usize, rows.len(), rows[0].len());
-    let part = |from: usize, to: usize| &rows[from][..(2 * from + 3 * to) % (count + 1)];
+    // None, a third, two thirds or all.
+    let part = |from: usize, to: usize| &rows[from][..count * ((from + 2 * to) % 4) / 3];
     for root in 0..size {
         let mut values = if own == root { part(own, 0).to_vec() } else { rows[own].clone() };
         let result = group.broadcast_vec(&mut values, root as u32);
