@@ -219,8 +219,8 @@ pub trait Transport: Send {
     /// have the same length.
     fn scatter(&mut self, call: Call, parts: &[&[u8]], into: &mut [&mut [u8]]) -> Result<()>;
 
-    /// Whether a scatter from all ranks whose call has [`ANY`](super::call::ANY) count takes parts of
-    /// any lengths. Both ranks of a part know its length.
+    /// Whether a scatter from all ranks, whose call is one of any counts, takes parts of any lengths.
+    /// Both ranks of a part know its length.
     fn scatters_any(&self) -> bool {
         false
     }
