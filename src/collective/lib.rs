@@ -33,10 +33,11 @@
 //! # Semantics
 //! Every rank of a group must make the same calls in the same order, with the same number and type
 //! of values. [`all_gather`](Group::all_gather), [`all_to_all`](Group::all_to_all) and
-//! [`broadcast_vec`](Group::broadcast_vec) take any number of them. Only [`send`](Group::send), [`receive`](Group::receive) and
-//! [`send_receive`](Group::send_receive) are calls of a rank and its neighbors, as solvers need
-//! them. Each call of [`Group`] has an example. Calls block. A group makes one call at a time. It
-//! may move to another thread, and [`Group::canceller`] ends its calls from other threads.
+//! [`broadcast_vec`](Group::broadcast_vec) take any number of them. Only [`send`](Group::send),
+//! [`receive`](Group::receive) and [`send_receive`](Group::send_receive) are calls of a rank and
+//! its neighbors, as solvers need them. Each call of [`Group`] has an example. Calls block. A group
+//! makes one call at a time. It may move to another thread, and [`Group::canceller`] ends its calls
+//! from other threads.
 //!
 //! Ranks compare their calls before any of them returns: operation, type and count of numbers,
 //! reduction, root. If calls differ, all ranks get an error that names two ranks:
@@ -107,8 +108,8 @@
 //! | [`send`](Group::send) | n | 1 to the rank that receives, and 1 back |
 //! | [`barrier`](Group::barrier) | 0 | 1 |
 //!
-//! Calls whose parts have any length first exchange 8 bytes, as one message more. Each message adds 28
-//! bytes; encryption adds 16 bytes for the head and 16 for each 64 KiB. A sum over several hosts
+//! Calls whose parts have any length first exchange 8 bytes, as one message more. Each message adds
+//! 28 bytes; encryption adds 16 bytes for the head and 16 for each 64 KiB. A sum over several hosts
 //! with shared memory sends n bytes from each host to the next, and n bytes from the last host to
 //! every other host. Large sums are sent in blocks that overlap. Over shared memory, a rank writes
 //! its n bytes once and reads those of all others. If all ranks of more than two have over 128 KiB
