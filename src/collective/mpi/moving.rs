@@ -34,7 +34,10 @@ impl Mpi {
     /// Every rank gets the bytes of every rank, whose lengths all ranks know.
     pub(super) fn gather_all(&mut self, bytes: &[u8], into: &mut [&mut [u8]]) -> Result<()> {
         if into.iter().any(|into| into.len() != bytes.len()) {
-            return self.gather_different(bytes, into);
+            // Intel MPI 2021.18 does not complete an MPI_Iallgatherv of some MB of unequal blocks.
+            let (own, parts) = (self.rank().index(), vec![bytes; into.len()]);
+            let into = into.iter_mut().map(|into| &mut **into);
+            return self.pass_on(MOVED, &others(own, parts), &mut others(own, into));
         }
         if self.is_one_by_one(bytes.len()) {
             let parts = vec![bytes; into.len()];
@@ -48,21 +51,6 @@ impl Mpi {
             self.wait(|ranks| ranks.start_all_gather(bytes))?
         };
         divide(&all, into);
-        Ok(())
-    }
-
-    /// As [`Mpi::gather_all`], if ranks have bytes of different lengths.
-    fn gather_different(&self, bytes: &[u8], into: &mut [&mut [u8]]) -> Result<()> {
-        let longest = into.iter().map(|into| into.len()).max().unwrap_or(0);
-        let most = (LONGEST / into.len()).max(1);
-        for at in (0..longest).step_by(most) {
-            let piece = |length: usize| at.min(length)..(at + most).min(length);
-            let all = self.gather_unequal(&bytes[piece(bytes.len())])?;
-            for (into, bytes) in into.iter_mut().zip(all) {
-                let piece = piece(into.len());
-                into[piece].copy_from_slice(&bytes);
-            }
-        }
         Ok(())
     }
 
