@@ -247,10 +247,7 @@ impl Transport for Mpi {
                 self.pass_on(MOVED, &[], &mut [(root, &mut *into[root as usize])])
             }
             Some(_) => self.pass_on(MOVED, &others(own, parts.iter().copied()), &mut []),
-            None if call.count == ANY => {
-                let into = into.iter_mut().map(|into| &mut **into);
-                self.pass_on(MOVED, &others(own, parts.iter().copied()), &mut others(own, into))
-            }
+            None if call.count == ANY => self.exchange_any(parts, into),
             None => self.scatter_all(parts, into),
         }
     }

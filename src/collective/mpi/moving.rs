@@ -35,9 +35,7 @@ impl Mpi {
     pub(super) fn gather_all(&mut self, bytes: &[u8], into: &mut [&mut [u8]]) -> Result<()> {
         if into.iter().any(|into| into.len() != bytes.len()) {
             // Intel MPI 2021.18 does not complete an MPI_Iallgatherv of some MB of unequal blocks.
-            let (own, parts) = (self.rank().index(), vec![bytes; into.len()]);
-            let into = into.iter_mut().map(|into| &mut **into);
-            return self.pass_on(MOVED, &others(own, parts), &mut others(own, into));
+            return self.exchange_any(&vec![bytes; into.len()], into);
         }
         if self.is_one_by_one(bytes.len()) {
             let parts = vec![bytes; into.len()];
@@ -98,14 +96,10 @@ impl Mpi {
 
     /// Every rank sends part r to rank r. All parts have the same length.
     fn exchange(&mut self, parts: &[&[u8]], into: &mut [&mut [u8]]) -> Result<()> {
-        let (own, size) = (self.rank().index(), self.rank().size());
         if !self.job.spins {
-            return self.pass_on(
-                MOVED,
-                &others(own, parts.iter().copied()),
-                &mut others(own, into.iter_mut().map(|into| &mut **into)),
-            );
+            return self.exchange_any(parts, into);
         }
+        let (own, size) = (self.rank().index(), self.rank().size());
         for step in 1..size {
             // In each step, every rank is sent one part.
             let (to, from) = ((own + step) % size, (own + size - step) % size);
@@ -115,6 +109,13 @@ impl Mpi {
             }
         }
         Ok(())
+    }
+
+    /// Every rank sends part r to rank r. Both ranks of a part know its length.
+    pub(super) fn exchange_any(&mut self, parts: &[&[u8]], into: &mut [&mut [u8]]) -> Result<()> {
+        let own = self.rank().index();
+        let into = into.iter_mut().map(|into| &mut **into);
+        self.pass_on(MOVED, &others(own, parts.iter().copied()), &mut others(own, into))
     }
 
     /// Sends bytes to ranks and receives bytes from ranks, a piece at a time.
