@@ -166,12 +166,6 @@ functions! {
         send: *const c_void, sent: c_int, of_sent: Datatype, receive: *mut c_void, count: c_int,
         datatype: Datatype, comm: Comm, request: *mut RequestHandle
     );
-    /// With a count and a displacement for each rank.
-    iallgatherv = "MPI_Iallgatherv"(
-        send: *const c_void, sent: c_int, of_sent: Datatype, receive: *mut c_void,
-        counts: *const c_int, places: *const c_int, datatype: Datatype, comm: Comm,
-        request: *mut RequestHandle
-    );
     /// The count is that of one rank's part.
     reduce_scatter_block = "MPI_Reduce_scatter_block"(
         send: *const c_void, receive: *mut c_void, count: c_int, datatype: Datatype, op: Op,

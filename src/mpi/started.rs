@@ -19,6 +19,9 @@ use super::error::{MpiError, Result};
 use super::session::{Session, done_within};
 use mpienv_core::ErrorKind;
 
+/// Up to so many bytes, a gathered block is as long as the longest one.
+const PADDED: usize = 4096;
+
 /// A started call. MPI uses its buffer until the call is done.
 ///
 /// MPI makes progress on the call during [`test`](Request::test) or a wait. A started call cannot
@@ -194,8 +197,12 @@ impl<B: Default> Drop for Request<B> {
 impl Communicator {
     /// Every rank gets the bytes of every rank, in rank order. Lengths may differ.
     ///
+    /// Ranks gather their lengths first, and then equal or short bytes as blocks of one length
+    /// (`MPI_Iallgather`). Of other bytes, each rank broadcasts its own (`MPI_Ibcast`), all at once.
+    ///
     /// # Errors
-    /// If MPI returns an error, or the ranks' bytes are 2 GiB or more in total.
+    /// If MPI returns an error, a rank has 2 GiB or more, or the ranks' bytes do not fit into
+    /// memory.
     pub fn all_gather(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
         self.all_gather_within(bytes, Duration::MAX)
     }
@@ -204,8 +211,8 @@ impl Communicator {
     /// in time.
     ///
     /// # Errors
-    /// If MPI returns an error, the ranks' bytes are 2 GiB or more in total, or one of the two
-    /// exchanges takes longer than `limit`.
+    /// As [`all_gather`](Communicator::all_gather), or if the lengths or the bytes of a rank take
+    /// longer than `limit`.
     pub fn all_gather_within(&self, bytes: &[u8], limit: Duration) -> Result<Vec<Vec<u8>>> {
         self.all_gather_unless(bytes, limit, &|| false).map(Option::unwrap_or_default)
     }
@@ -221,42 +228,35 @@ impl Communicator {
         limit: Duration,
         stop: &dyn Fn() -> bool,
     ) -> Result<Option<Vec<Vec<u8>>>> {
-        const CALL: &str = "MPI_Iallgatherv";
+        const CALL: &str = "MPI_Ibcast";
         let own = (bytes.len() as u64).to_ne_bytes();
         let Some(announced) = self.start_all_gather(&own)?.wait_unless(limit, stop)? else {
             return Ok(None);
         };
-        let (mut counts, mut places, mut all) = (Vec::new(), Vec::new(), 0_u64);
-        for length in announced.as_chunks().0.iter().map(|&length| u64::from_ne_bytes(length)) {
-            places.push(int(CALL, all)?);
-            counts.push(int(CALL, length)?);
-            all = all.saturating_add(length);
+        let announced = announced.as_chunks().0.iter();
+        let lengths: Vec<usize> =
+            announced.map(|&length| u64::from_ne_bytes(length) as usize).collect();
+        let longest = lengths.iter().copied().max().unwrap_or(0);
+        if longest <= PADDED || lengths.iter().all(|&length| length == longest) {
+            let mut block = bytes.to_vec();
+            block.resize(longest, 0);
+            let gathered = self.start_all_gather(&block)?.wait_unless(limit, stop)?;
+            let divide = |blocks: Vec<u8>| {
+                let block = |(rank, &length)| blocks[rank * longest..][..length].to_vec();
+                lengths.iter().enumerate().map(block).collect()
+            };
+            return Ok(gathered.map(divide));
         }
-        let mut blocks = zeroed(CALL, int(CALL, all)? as usize)?;
-        let own = places[self.rank().index() as usize] as usize;
-        blocks[own..own + bytes.len()].copy_from_slice(bytes);
-        let (first, length) = (blocks.as_mut_ptr(), blocks.len());
-        let (counts_at, places_at) = (counts.as_ptr(), places.as_ptr());
-        let tables = (blocks, counts, places);
-        let started = Request::start(&self.session, CALL, tables, |api, request| {
-            let (comm, in_place) = (self.comm, api.constants.in_place);
-            let Buffer { first: to, datatype: byte, .. } = api.buffer(CALL, first, length)?;
-            let functions = &api.functions;
-            // SAFETY: the request owns the blocks and both tables until it is done. MPI does not
-            // read the count and datatype of what is sent, because it is in place.
-            Ok(unsafe {
-                functions
-                    .iallgatherv(in_place, 0, byte, to, counts_at, places_at, byte, comm, request)
-            })
-        })?;
-        let Some((blocks, counts, places)) = started.wait_unless(limit, stop)? else {
-            return Ok(None);
-        };
-        let ends = counts.iter().zip(&places);
-        let block = |(&count, &place): (&c_int, &c_int)| {
-            blocks[place as usize..][..count as usize].to_vec()
-        };
-        Ok(Some(ends.map(block).collect()))
+        // Not MPI_Iallgatherv: Intel MPI 2021.18 does not complete one of some MB of unequal blocks.
+        // Otherwise the calls before it could not be taken back.
+        int(CALL, longest as u64)?;
+        let mut started = Vec::new();
+        for (root, &length) in (0..).zip(&lengths) {
+            let is_own = root == self.rank().index();
+            let block = if is_own { bytes.to_vec() } else { zeroed(CALL, length)? };
+            started.push(self.start_broadcast(block, root)?);
+        }
+        started.into_iter().map(|block| block.wait_unless(limit, stop)).collect()
     }
 
     /// Starts a call that uses the values in so many equal parts: one, or one for each rank.

@@ -157,11 +157,14 @@ fn gathers(world: &Communicator) -> Result<(), mpi::MpiError> {
     assert!(world.start_all_gather(&[])?.wait()?.is_empty());
     assert!(world.all_gather(&[])?.iter().all(Vec::is_empty));
 
-    // Rank 0 contributes nothing.
-    let varying = |rank: Rank| vec![rank.index() as u8; 1000 * rank.index() as usize];
-    let expected: Vec<_> = world.rank().all().map(varying).collect();
-    assert_eq!(world.all_gather(&varying(world.rank()))?, expected);
-    assert_eq!(world.all_gather_within(&varying(world.rank()), FOR_EVER)?, expected);
+    // Short blocks, blocks of some MB, and those of one length. Rank 0 contributes nothing.
+    for (more, each) in [(0, 1000), (0, 1_500_000), (500_000, 0)] {
+        let bytes = |rank: Rank| vec![rank.index() as u8; more + each * rank.index() as usize];
+        let expected: Vec<_> = world.rank().all().map(bytes).collect();
+        assert!(world.all_gather(&bytes(world.rank()))? == expected, "{more} and {each}");
+        let all = world.all_gather_within(&bytes(world.rank()), FOR_EVER)?;
+        assert!(all == expected, "{more} and {each}");
+    }
     Ok(())
 }
 
