@@ -44,7 +44,7 @@
 //! `rank 2 called barrier, rank 0 all_reduce_sum of 10 f32`. This includes a call whose arguments
 //! are invalid. Calls of different groups, such as one and a part that was split from it, are
 //! noticed at once over TCP only; elsewhere, the ranks wait for the timeout. Over MPI, comparing
-//! takes one more small all-reduce for each call.
+//! takes one more small all-reduce for each call, and two for those that take any number of values.
 //!
 //! Only the process that connected can use a group. In a forked child, every call is an error, and
 //! dropping the group does nothing. The child keeps the connections open, so while it runs, a loss

@@ -1,9 +1,9 @@
 //! Ranks connected by MPI, whose library is loaded at run time.
 //!
 //! If every rank has its own core, a call of all ranks is a blocking call that spins, which is
-//! fastest. Otherwise, and between two ranks, this module starts the call, polls it, and yields
-//! between polls: a spinning rank would take the core from the rank that it waits for. In both
-//! cases, a watch thread exits the process when a rank is lost.
+//! fastest. Otherwise, between two ranks, and for parts of any lengths, this module starts the call,
+//! polls it, and yields between polls: a spinning rank would take the core from the rank that it
+//! waits for. In both cases, a watch thread exits the process when a rank is lost.
 //!
 //! MPI recommends but does not guarantee that a sum has the same bits on all ranks. It does if
 //! every rank adds in the same order, or if one rank adds and distributes the result, as Open MPI
@@ -28,7 +28,7 @@ use self::moving::{MOVED, others};
 use self::sum::Sum;
 use self::watch::{LAUNCHER_FIRST, Passing, Socket, Watch};
 use super::builder::Timeouts;
-use super::call::{ANY, Call, Message, Reduce};
+use super::call::{Call, Message, Reduce};
 use super::cancel::{Cancel, Canceller};
 use super::error::{CollectiveError, Result, UNREADABLE, aborted};
 use super::host_info::{self, HostInfo};
@@ -235,10 +235,6 @@ impl Transport for Mpi {
         }
     }
 
-    fn scatters_any(&self) -> bool {
-        true
-    }
-
     fn scatter(&mut self, call: Call, parts: &[&[u8]], into: &mut [&mut [u8]]) -> Result<()> {
         self.agree(call)?;
         let own = self.rank().index();
@@ -247,9 +243,14 @@ impl Transport for Mpi {
                 self.pass_on(MOVED, &[], &mut [(root, &mut *into[root as usize])])
             }
             Some(_) => self.pass_on(MOVED, &others(own, parts.iter().copied()), &mut []),
-            None if call.count == ANY => self.exchange_any(parts, into),
             None => self.scatter_all(parts, into),
         }
+    }
+
+    fn scatter_any(&mut self, call: Call, parts: &[&[u8]], into: &mut [&mut [u8]]) -> Result<bool> {
+        self.agree(call)?;
+        self.exchange_any(parts, into)?;
+        Ok(true)
     }
 
     fn broadcast(&mut self, call: Call, bytes: &mut [u8], root: u32) -> Result<()> {
@@ -278,7 +279,11 @@ impl Transport for Mpi {
 
     fn give_up_on(&mut self, rank: u32, reason: String) -> CollectiveError {
         let (rank, host) = (self.numbers[rank as usize], "its host".to_owned());
-        CollectiveError::Lost { rank, host, reason }
+        let lost = || CollectiveError::Lost { rank, host: host.clone(), reason: reason.clone() };
+        let error = self.fail(lost);
+        // The others are in the middle of a call, which the next one of this rank must not meet.
+        Canceller(self.cancel()).cancel();
+        error
     }
 
     fn meet(&mut self, call: Call) -> Result<()> {
@@ -324,7 +329,7 @@ impl Transport for Mpi {
     fn split(&mut self, color: u32, key: u32) -> Result<Box<dyn Transport>> {
         // MPI_Comm_split has no time limit, so wait for all ranks first.
         self.agree(Call::SPLIT)?;
-        let all = self.gather_unequal(&Part::request(color, key))?;
+        let all = self.gather_equal(&Part::request(color, key))?;
         let part = Part::of(self.rank().index() as usize, &all);
         let part = part.map_err(|rank| unreadable(self.numbers[rank]))?;
         let numbers = part.members.iter().map(|&rank| self.numbers[rank]).collect();

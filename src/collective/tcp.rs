@@ -256,15 +256,15 @@ impl Transport for Tcp {
         Ok(())
     }
 
-    fn scatters_any(&self) -> bool {
-        true
-    }
-
     fn scatter(&mut self, call: Call, parts: &[&[u8]], into: &mut [&mut [u8]]) -> Result<()> {
         let part = |rank| parts.get(rank).copied().unwrap_or_default();
         let exchange =
             into.iter_mut().enumerate().map(|(rank, into)| Exchange::both(part(rank), into));
         self.members.transfer(call, exchange.collect())
+    }
+
+    fn scatter_any(&mut self, call: Call, parts: &[&[u8]], into: &mut [&mut [u8]]) -> Result<bool> {
+        self.scatter(call, parts, into).map(|()| true)
     }
 
     fn pass(&mut self, send: Sent<'_>, receive: Received<'_>) -> Result<()> {

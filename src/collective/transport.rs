@@ -219,10 +219,11 @@ pub trait Transport: Send {
     /// have the same length.
     fn scatter(&mut self, call: Call, parts: &[&[u8]], into: &mut [&mut [u8]]) -> Result<()>;
 
-    /// Whether a scatter from all ranks, whose call is one of any counts, takes parts of any lengths.
-    /// Both ranks of a part know its length.
-    fn scatters_any(&self) -> bool {
-        false
+    /// Like [`Transport::scatter`] from all ranks, but parts may have any lengths, which the two
+    /// ranks of a part know. Returns whether the transport can.
+    fn scatter_any(&mut self, call: Call, parts: &[&[u8]], into: &mut [&mut [u8]]) -> Result<bool> {
+        let _ = (call, parts, into);
+        Ok(false)
     }
 
     /// Every rank gets the bytes of rank `root`.

@@ -217,13 +217,13 @@ impl Transport for TwoLevel {
         self.world.gather(call, bytes, into)
     }
 
-    fn scatters_any(&self) -> bool {
-        true
-    }
-
     fn scatter(&mut self, call: Call, parts: &[&[u8]], into: &mut [&mut [u8]]) -> Result<()> {
         self.meet_host(call)?;
         self.world.scatter(call, parts, into)
+    }
+
+    fn scatter_any(&mut self, call: Call, parts: &[&[u8]], into: &mut [&mut [u8]]) -> Result<bool> {
+        self.scatter(call, parts, into).map(|()| true)
     }
 
     fn pass(&mut self, send: Sent<'_>, receive: Received<'_>) -> Result<()> {

@@ -15,7 +15,7 @@ pub(super) use hello::{FIRST, Hello, HelloReader, Reject, SHORT_BLOB, Secret};
 /// First bytes of every frame. The line ending reveals a transfer that rewrites text.
 pub(super) const MAGIC: [u8; 8] = *b"mpienv\r\n";
 /// The protocol's version, increased whenever the frames change.
-const PROTOCOL: u16 = 11;
+const PROTOCOL: u16 = 12;
 /// Length of a reply's fixed part.
 pub(super) const REPLY_HEAD: usize = 21;
 /// What a rank sends to confirm that it is still there; a tag follows.

@@ -38,7 +38,7 @@ pub fn own_version() -> [u16; 4] {
         env!("CARGO_PKG_VERSION_PATCH"),
     ];
     let [major, minor, patch] = parts.map(|part| part.parse().unwrap());
-    [11, major, minor, patch]
+    [12, major, minor, patch]
 }
 
 /// The first bytes of every frame.

@@ -271,9 +271,8 @@ impl Group {
         self.next().scatter(call, &sent, &mut into)?;
         let mut all = rooms(&mut *self.transport, announced)?;
         all[own].clone_from(&parts[own]);
-        if self.transport.scatters_any() {
-            let sent: Vec<&[u8]> = parts.iter().map(|part| cast_slice(part)).collect();
-            T::with_parts(&mut all, |into| self.transport.scatter(call, &sent, into))?;
+        let sent: Vec<&[u8]> = parts.iter().map(|part| cast_slice(part)).collect();
+        if T::with_parts(&mut all, |into| self.transport.scatter_any(call, &sent, into))? {
             return Ok(all);
         }
         // Each rank sends one step ahead of itself, then two. Both ranks of a part know whether it

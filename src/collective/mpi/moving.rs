@@ -1,11 +1,13 @@
 //! The calls that move bytes from rank to rank, once all ranks have agreed on them.
 //!
 //! A blocking call uses the caller's memory, because it returns once MPI has finished with it. A
-//! started call may be given up, while MPI still writes: it uses memory that it owns. So bytes are
-//! copied, a piece at a time, which stays in the processor's cache.
+//! started call may be given up, while MPI still writes: it uses memory that it owns. So its bytes
+//! are copied, a piece at a time, which stays in the processor's cache.
+
+use std::borrow::Cow;
 
 use super::{LONGEST, Mpi};
-use crate::error::{CollectiveError, Result};
+use crate::error::Result;
 use crate::transport::Transport as _;
 
 /// From as many bytes on, ranks send parts one by one. Before, one call of MPI for all ranks is
@@ -23,30 +25,37 @@ impl Mpi {
         (STAGED / self.rank().size() as usize).max(SHORTEST)
     }
 
-    /// Every rank gets the bytes of every rank, of any lengths.
-    pub(super) fn gather_unequal(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
-        let limit = super::watch::limit(self.job.timeout);
-        let all =
-            self.call(|ranks| ranks.all_gather_unless(bytes, limit, &|| self.job.cancel.is_set()))?;
-        all.ok_or(CollectiveError::Canceled)
+    /// Every rank gets the bytes of every rank, of one length.
+    pub(super) fn gather_equal(&mut self, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
+        let mut all = vec![bytes.to_vec(); self.rank().size() as usize];
+        let mut into: Vec<_> = all.iter_mut().map(Vec::as_mut_slice).collect();
+        self.gather_all(bytes, &mut into)?;
+        Ok(all)
     }
 
     /// Every rank gets the bytes of every rank, whose lengths all ranks know.
     pub(super) fn gather_all(&mut self, bytes: &[u8], into: &mut [&mut [u8]]) -> Result<()> {
-        if into.iter().any(|into| into.len() != bytes.len()) {
-            // Intel MPI 2021.18 does not complete an MPI_Iallgatherv of some MB of unequal blocks.
-            return self.exchange_any(&vec![bytes; into.len()], into);
-        }
-        if self.is_one_by_one(bytes.len()) {
+        let longest = longest(into);
+        if self.is_one_by_one(longest) {
             let parts = vec![bytes; into.len()];
-            return self.exchange(&parts, into);
+            // Not MPI_Iallgatherv: Intel MPI 2021.18 does not complete one of some MB of unequal
+            // blocks.
+            return if into.iter().all(|into| into.len() == longest) {
+                self.exchange(&parts, into)
+            } else {
+                self.exchange_any(&parts, into)
+            };
+        }
+        let mut block = Cow::Borrowed(bytes);
+        if bytes.len() < longest {
+            block.to_mut().resize(longest, 0);
         }
         let all = if self.job.spins {
-            let mut all = vec![0; bytes.len() * into.len()];
-            self.call(|ranks| ranks.all_gather_into(bytes, &mut all))?;
+            let mut all = vec![0; longest * into.len()];
+            self.call(|ranks| ranks.all_gather_into(&block, &mut all))?;
             all
         } else {
-            self.wait(|ranks| ranks.start_all_gather(bytes))?
+            self.wait(|ranks| ranks.start_all_gather(&block))?
         };
         divide(&all, into);
         Ok(())
@@ -168,10 +177,13 @@ pub(super) fn others<P>(own: u32, parts: impl IntoIterator<Item = P>) -> Vec<(u3
     (0..).zip(parts).filter(|(rank, _)| *rank != own).collect()
 }
 
-/// Copies the parts that all ranks have, one after the other.
+/// Copies the first bytes of the parts of all ranks, which are as long as the longest one.
 fn divide(all: &[u8], into: &mut [&mut [u8]]) {
-    let length = into.first().map_or(0, |into| into.len()).max(1);
-    for (into, bytes) in into.iter_mut().zip(all.chunks(length)) {
-        into.copy_from_slice(bytes);
+    for (bytes, into) in all.chunks(longest(into).max(1)).zip(into) {
+        into.copy_from_slice(&bytes[..into.len()]);
     }
+}
+
+fn longest(parts: &[&mut [u8]]) -> usize {
+    parts.iter().map(|part| part.len()).max().unwrap_or(0)
 }

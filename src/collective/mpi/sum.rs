@@ -40,7 +40,7 @@ impl Mpi {
         // reduces them itself.
         let most = (LONGEST / self.rank().size() as usize / 8).max(1) * 8;
         for mut block in numbers.blocks(most).filter(|block| block.count() > 0) {
-            let all = self.gather_unequal(block.bytes())?;
+            let all = self.gather_equal(block.bytes())?;
             in_rank_order(block.kind(), by, all.iter().map(Vec::as_slice), block.bytes());
         }
         Ok(())

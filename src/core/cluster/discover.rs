@@ -4,7 +4,7 @@ mod auth;
 mod builder;
 mod choice;
 mod foreign;
-mod lints;
+pub(crate) mod lints;
 mod nodes;
 mod parents;
 pub(crate) mod unplaced;
@@ -39,7 +39,7 @@ impl ClusterInfoBuilder {
         let overrides = self.overrides.or_inherited(whole)?;
         let mut place = self.place(whole, overrides.launcher.as_ref())?;
         complete(&mut place)?;
-        let mut findings = lint(&mut place);
+        let mut findings = lint(&mut place, &overrides);
         let meeting = decide_meeting(&mut place, &overrides, &mut findings)?;
         let Place { environment, placement, azure, .. } = &place;
         let surroundings = Surroundings {
@@ -189,10 +189,13 @@ fn complete(place: &mut Place<'_>) -> Result<(), Error> {
 }
 
 /// Returns what is suspicious about the place.
-fn lint(place: &mut Place<'_>) -> Vec<Finding> {
+fn lint(place: &mut Place<'_>, overrides: &Overrides) -> Vec<Finding> {
     let mut findings = mem::take(&mut place.placement.findings);
+    let is_asked = overrides.launcher.is_some() || overrides.node.is_some();
     if place.is_unplaced && place.placement.launcher() == Launcher::Alone {
         findings.extend(unplaced::finding(&place.environment));
+    } else if place.placement.size.value == 1 && !is_asked && !place.choice.is_of_context {
+        findings.extend(lints::one_of_several(place));
     }
     findings.extend(lints::findings(place));
     findings

@@ -5,7 +5,7 @@ use std::io;
 use std::io::Write;
 use std::sync::{Mutex, PoisonError};
 
-use crate::cluster::discover::unplaced;
+use crate::cluster::discover::{lints, unplaced};
 use crate::cluster::info::ClusterInfo;
 use crate::cluster::overrides;
 use crate::environment::Environment;
@@ -69,8 +69,9 @@ impl ClusterInfo {
 
     /// Returns the findings that are probably wrong, for a program that prints them itself. Ranks
     /// that would repeat what another rank of their node says get none: only rank 0 and the first
-    /// rank of each other node warn. What `mpienv exec` said before it became this program is not
-    /// said again.
+    /// rank of each other node warn, and a rank that would be one of these by the variables of a
+    /// launcher that disagrees. What `mpienv exec` said before it became this program is not said
+    /// again.
     ///
     /// ```
     /// use mpienv::ClusterInfo;
@@ -94,11 +95,18 @@ impl ClusterInfo {
         others: impl FnOnce() -> Vec<Finding>,
     ) -> Vec<Finding> {
         let mut found: Vec<_> = of_each.into_iter().collect();
+        let is_warning = |finding: &&Finding| finding.severity == Severity::Warning;
+        let warnings = self.findings().iter().filter(is_warning).cloned();
         // The first rank on another node may see problems that rank 0 does not.
         if self.local_rank().map_or(self.rank().is_first(), |local| local == 0) {
-            let is_warning = |finding: &&Finding| finding.severity == Severity::Warning;
-            found.extend(self.findings().iter().filter(is_warning).cloned());
+            found.extend(warnings);
             found.extend(others());
+        } else {
+            // Of ranks that all have the same wrong place, another launcher's first one warns.
+            let is_of_place = |finding: &Finding| {
+                finding.code == lints::DISAGREE && lints::is_first_by_any(&self.inherited)
+            };
+            found.extend(warnings.filter(is_of_place));
         }
         found.retain(|finding| !self.earlier.said.iter().any(|code| code == finding.code));
         found.into_iter().map(|finding| self.placed(finding)).collect()

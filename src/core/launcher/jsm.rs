@@ -40,14 +40,25 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     ..LauncherSpec::plain(read)
 };
 
+/// Returns whether Open MPI's variables are those that Spectrum MPI's jsrun sets too: both give the
+/// same place.
+pub(super) fn sets_those_of_open_mpi(environment: &Environment) -> bool {
+    let names = [RANK, SIZE, LOCAL_RANK].map(|name| (name, environment.text(name)));
+    names.into_iter().all(|(name, number)| {
+        let of_open_mpi = name.replace("JSM_NAMESPACE", "OMPI_COMM_WORLD");
+        number.is_some() && environment.text(&of_open_mpi) == number
+    })
+}
+
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     let vars: JsmVars = marker.read(environment)?;
     let mut placement = marker
         .place(by(RANK, vars.rank), by(SIZE, vars.size))?
         .with_local(by(LOCAL_RANK, vars.local_rank), by(LOCAL_SIZE, vars.local_size))?;
-    // `launch 1 node1 42 ...`: no rank runs on the first host.
-    let hosts = vars.hosts.as_deref().unwrap_or_default();
-    if let Some(name) = hosts.split_ascii_whitespace().nth(2) {
+    // `launch 1 node1 42 ...`: no rank runs on the first host, which has one slot.
+    let hosts: Vec<_> =
+        vars.hosts.iter().flat_map(|hosts| hosts.split_ascii_whitespace()).collect();
+    if let [_, "1", name, ..] = hosts[..] {
         let source = format!("{HOSTS}: the first host after the launch node");
         placement.master_addr = Some(Sourced::new(marker.launcher.host(HOSTS, name)?, source));
     }

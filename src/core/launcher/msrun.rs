@@ -61,7 +61,7 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     if let Some(role) = vars.role.as_deref().filter(|role| *role != ROLES[0]) {
         let why =
             if role == ROLES[1] { "the scheduler is no rank" } else { "only MS_WORKER is a rank" };
-        return Err(marker.cannot_place(why, ROLE, role));
+        return Err(marker.not_a_rank(why, ROLE, role));
     }
     // Scripts may name their workers instead.
     let number = |text: &String| {

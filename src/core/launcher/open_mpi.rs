@@ -10,6 +10,7 @@ use std::net::IpAddr;
 
 use crate::error::quote;
 use crate::finding::Finding;
+use crate::launcher::jsm;
 use crate::launcher::prelude::*;
 use crate::value::host::Host;
 
@@ -38,7 +39,10 @@ variables! {
 
 pub(super) const SPEC: LauncherSpec = LauncherSpec {
     variables: &[OpenMpiVars::VARIABLES],
-    marker: |environment| first_set(environment, &[RANK, SIZE]),
+    marker: |environment| {
+        let marker = first_set(environment, &[RANK, SIZE]);
+        marker.filter(|_| !jsm::sets_those_of_open_mpi(environment))
+    },
     starts: Starts::Processes,
     start: "start the process with mpirun",
     programs: Some(Programs {

@@ -56,7 +56,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
 
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     if let Some(role) = environment.text(ROLE).filter(|role| *role != TRAINER) {
-        return Err(marker.cannot_place("only a trainer is a rank", ROLE, role));
+        return Err(marker.not_a_rank("only a trainer is a rank", ROLE, role));
     }
     let vars: PaddleVars = marker.read(environment)?;
     let mut placement = marker.place(by(RANK, vars.rank), by(SIZE, vars.size))?;

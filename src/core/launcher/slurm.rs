@@ -94,6 +94,12 @@ const NO_STEP_FROM: u32 = 0xffff_fff0;
 /// What sbatch and salloc set for `--ntasks-per-node`; some versions then set no number of tasks.
 const PER_NODE: &str = "SLURM_NTASKS_PER_NODE";
 
+/// Further names of the job's size and hosts. A container or sudo may pass on only some names.
+const OLD_JOB_ID: &str = "SLURM_JOBID";
+const OLD_SIZE: &str = "SLURM_NPROCS";
+const JOB_NODES: &str = "SLURM_JOB_NUM_NODES";
+const JOB_LISTS: [&str; 2] = ["SLURM_JOB_NODELIST", "SLURM_NODELIST"];
+
 /// Slurm's program that starts the tasks of a step. Batch scripts and interactive shells have one
 /// too.
 pub(crate) const STARTER: &str = "slurmstepd";
@@ -154,18 +160,25 @@ pub(crate) fn refuse_task(environment: &Environment, by_itself: &str) -> Result<
 /// Reports a batch script or the shell of an allocation. It has some of a task's variables but is
 /// not a task.
 pub(crate) fn outside_of_steps(environment: &Environment) -> Option<Finding> {
-    let evidence = first_set(environment, &[RANK, JOB_ID]).filter(|_| !is_step(environment))?;
-    let sizes = [SIZE, NODES, PER_NODE, COMPONENTS];
+    let evidence = first_set(environment, &[RANK, JOB_ID, OLD_JOB_ID]);
+    let evidence = evidence.filter(|_| !is_step(environment))?;
+    // The number of tasks is that of the first component.
+    let sizes = [COMPONENTS, SIZE, OLD_SIZE, NODES, JOB_NODES, PER_NODE];
     // Slurm tells every script the number of nodes, so some of this process's variables are lost.
     if evidence == RANK && first_set(environment, &sizes).is_none() {
         return None;
     }
-    let is_of_one = |name: &str| matches!(environment.get_str(name), Ok(None | Some("1")));
+    let is_of_several = |name: &&str| !matches!(environment.get_str(name), Ok(None | Some("1")));
+    let lists_several = |name: &&str| {
+        let list = environment.text(name).map(Hostlist::parse);
+        list.is_some_and(|list| list.is_ok_and(|hosts| hosts.len() > 1))
+    };
+    let several = sizes.into_iter().find(is_of_several);
+    let several = several.or_else(|| JOB_LISTS.into_iter().find(lists_several));
     // If the job has one task, a script without srun is just as good.
-    let is_small = sizes.into_iter().all(is_of_one);
+    let is_small = several.is_none();
     let shown = display_variable(environment, evidence);
-    // The number of tasks is that of the first component.
-    let shown = match first_set(environment, &[COMPONENTS, SIZE]) {
+    let shown = match several.or(first_set(environment, &[COMPONENTS, SIZE])) {
         Some(size) => format!("{shown} and {} are", display_variable(environment, size)),
         None => format!("{shown} is"),
     };

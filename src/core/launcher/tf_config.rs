@@ -75,7 +75,7 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     };
     if !OF_RANKS.contains(&kind) {
         let why = format!("a task of type {kind} is no rank");
-        return Err(marker.cannot_place(&why, CONFIG, text));
+        return Err(marker.not_a_rank(&why, CONFIG, text));
     }
     let (mut rank, mut endpoints) = (None, Vec::new());
     for of_rank in OF_RANKS {

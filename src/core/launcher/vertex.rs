@@ -58,9 +58,9 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     };
     if pool >= POOLS_OF_RANKS {
         let what = format!(
-            "the replicas of {POOL}{pool} are parameter servers, reduction servers or evaluators, not ranks"
+            "the replicas of {POOL}{pool} are parameter servers, reduction servers or evaluators"
         );
-        return Err(malformed(what));
+        return Err(marker.not_a_rank(&what, SPEC_TEXT, &vars.cluster));
     }
     let (mut rank, mut all) = (None, Vec::new());
     for number in 0..POOLS_OF_RANKS {

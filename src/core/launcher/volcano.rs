@@ -70,6 +70,11 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
         let remedy = "add the plugin `svc: []` to the job, which lists the pods of each task, or set RANK, WORLD_SIZE and MASTER_ADDR";
         return Err(marker.missing_with(environment, WORKERS, remedy));
     };
+    let is_other = |task: &&Task<'_>| OTHER_ROLES.contains(&task.variable);
+    if let Some(task) = tasks.iter().find(is_other) {
+        let value = format!("{}={}", task.variable, task.hosts.join(","));
+        return Err(marker.cannot_place("not all pods of the job are ranks", LISTS, &value));
+    }
     if let Some(count) = task_without_hosts(environment) {
         let why = "the list of hosts has another length";
         let value = environment.text(count).unwrap_or_default();
@@ -119,8 +124,13 @@ fn other_host(task: &Task<'_>, name: Option<&str>) -> Finding {
     )
 }
 
-/// The variables that hold each task's number of pods.
+/// The variables that hold each task's number of pods, and its pods.
 const COUNTS: &str = "VC_*_NUM";
+const LISTS: &str = "VC_*_HOSTS";
+
+/// The lists of tasks whose pods are no workers of a training.
+const OTHER_ROLES: &[&str] =
+    &["VC_PS_HOSTS", "VC_EVALUATOR_HOSTS", "VC_SCHEDULER_HOSTS", "VC_SERVER_HOSTS"];
 
 /// Returns the variable with a task's number of pods, if the task's list is missing or has another
 /// length.

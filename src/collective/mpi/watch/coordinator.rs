@@ -115,8 +115,8 @@ impl Coordinator<'_> {
         };
         let waiting = all().filter(|(_, known)| is_waiting(known));
         if let Some(furthest) = waiting.map(|(_, known)| known.calls).max() {
-            // A rank in a call waits too. One that passes messages makes other numbers of calls
-            // than the others: it is late if it makes none.
+            // A rank in a call waits too. One that passes messages, or parts of other lengths, makes
+            // other numbers of calls than the others: it is late if it makes none.
             let away = |known: &Progress, for_at_least: Duration| {
                 known.calls.is_multiple_of(2) && now.duration_since(known.since) >= for_at_least
             };

@@ -57,7 +57,10 @@ fn asked_for(
     let is_of_context = context.is_some_and(|context| {
         context.launcher == launcher && changed(environment, context).is_empty()
     });
-    Ok(Choice { is_of_context, ..Choice::new(marker, explicit.source.clone()) })
+    // Each process that inherits the variable would be alone, and the ranks of a launcher do.
+    let is_inherited = launcher == Launcher::Alone && explicit.source == overrides::LAUNCHER;
+    let rest = if is_inherited { markers(environment).collect() } else { Vec::new() };
+    Ok(Choice { rest, is_of_context, ..Choice::new(marker, explicit.source.clone()) })
 }
 
 /// Without a context, the order of the launchers decides. Other launchers that disagree are

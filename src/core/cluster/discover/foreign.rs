@@ -40,6 +40,9 @@ const ENDS: &str = "ID INDEX NUMBER MY RANKID PROCID NODEID";
 const INDEPENDENT: &str = "CI CIRCLE SNAP BUILDKITE SEMAPHORE TEST TESTS JEST VITEST MOCHA NEXTEST \
                            XDIST SHARD ARRAY CLOUD_RUN PARSL";
 
+/// Why signs of other processes matter.
+pub(super) const ONE_OF_SEVERAL: &str = "this process seems to be one of several, and mpienv treats it as the only one: each of them becomes rank 0";
+
 /// Returns whether a word is in one of these lists.
 fn is_in(lists: &[&str], word: &str) -> bool {
     lists.iter().any(|list| list.split(' ').any(|one| one == word))
@@ -66,7 +69,7 @@ pub(super) fn finding(environment: &Environment, by_itself: &str) -> Option<Find
     Some(Finding::warning(
         "place-unknown",
         what,
-        "this process seems to be one of several, and mpienv treats it as the only one: each of them becomes rank 0",
+        ONE_OF_SEVERAL,
         format!(
             "set RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE and MASTER_ADDR from the variables of what starts the \
              processes; {by_itself}"

@@ -2,16 +2,18 @@
 
 use std::collections::HashSet;
 
-use super::Place;
 use super::choice::Choice;
+use super::foreign::ONE_OF_SEVERAL;
+use super::{Place, unplaced};
+use crate::cluster::answer::PMIX_RANK;
 use crate::cluster::context::Context;
 use crate::cluster::own_variables::misspelled;
 use crate::cluster::{nccl, overrides};
-use crate::environment::Environment;
+use crate::environment::{Environment, digits};
 use crate::finding::{Finding, Severity};
 use crate::launcher::placement::Placement;
 use crate::launcher::torchrun::AGENT_STORE;
-use crate::launcher::{Launcher, display_variable, open_mpi};
+use crate::launcher::{Launcher, display_variable, markers, open_mpi};
 use crate::value::host::Host;
 use crate::value::port::{PortRange, UNPRIVILEGED};
 use crate::value::sourced::{Known, Sourced, source_of, value_of};
@@ -207,6 +209,89 @@ fn partly_inherited(
     ))
 }
 
+/// The code of a finding about variables that give this process different places.
+pub(crate) const DISAGREE: &str = "launchers-disagree";
+
+/// Reports signs that the only rank of a job is one of several: a number above 0 that another
+/// launcher gave it, with variables that are missing or contradict each other; or, beside a rank
+/// that was set by hand or exported, whatever shows this for a process without one.
+pub(super) fn one_of_several(place: &Place<'_>) -> Option<Finding> {
+    let Place { environment, placement, choice, .. } = place;
+    let launcher = placement.launcher();
+    let number = |name: &str| environment.text(name).and_then(digits::<u32>).filter(|&n| n > 0);
+    // If the program that started this process is visible, an outer one left the variables.
+    let is_left = |other: Launcher| choice.starter.is_some() && !other.spec().starters.is_empty();
+    let others = choice.rest.iter().filter(|marker| marker.launcher != launcher);
+    let (read, unread): (Vec<_>, Vec<_>) = others
+        .map(|&marker| (marker, (marker.launcher.spec().read)(environment, marker)))
+        .partition(|(_, read)| read.is_ok());
+    let unread = unread.iter().filter(|(marker, _)| !is_left(marker.launcher));
+    let is_explained = |rank| {
+        read.iter().any(|(_, read)| read.as_ref().is_ok_and(|other| other.rank.value == rank))
+    };
+    let loose = ["NODE_RANK", PMIX_RANK].into_iter();
+    let loose = loose.filter(|name| number(name).is_some_and(|rank| !is_explained(rank)));
+    let mut names = unread
+        .map(|(marker, _)| marker.variable)
+        .filter(|name| number(name).is_some())
+        .chain(loose);
+    let says = format!(
+        "{} rank 0 of 1 ({}, {})",
+        says(launcher),
+        placement.rank.source,
+        placement.size.source
+    );
+    if let Some(name) = names.next() {
+        return Some(Finding::warning(
+            DISAGREE,
+            format!("{says}, but {} is set", display_variable(environment, name)),
+            ONE_OF_SEVERAL,
+            format!(
+                "unset {name} if it is left from another job; otherwise set RANK, WORLD_SIZE and MASTER_ADDR, and {}=user",
+                overrides::LAUNCHER
+            ),
+        ));
+    }
+    // mpirun and srun say on purpose that a job has one rank; a script's variables are passed on.
+    let by_hand = (launcher == Launcher::User).then(|| without_place(environment))?;
+    let sign = unplaced::beside_one_rank(&by_hand)?;
+    let by_itself = match sign.remedy.contains(overrides::LAUNCHER) {
+        true => String::new(),
+        false => format!(", or set {}=user for a process by itself", overrides::LAUNCHER),
+    };
+    let remedy = format!(
+        "{}; unset RANK and WORLD_SIZE if they are left from another job{by_itself}",
+        sign.remedy
+    );
+    Some(Finding::warning(DISAGREE, format!("{says}; {}", sign.what), sign.why, remedy))
+}
+
+/// Returns the environment without the place of a process by itself, as `mpienv export` writes it.
+fn without_place(environment: &Environment) -> Environment {
+    let names = ["RANK", "WORLD_SIZE", LOCAL_RANK, LOCAL_WORLD_SIZE, "MASTER_ADDR", "MASTER_PORT"];
+    let of_node = [("NODE_RANK", "0"), ("NNODES", "1")].into_iter();
+    let of_node = of_node.filter(|&(name, one)| environment.text(name) == Some(one));
+    environment
+        .with(names.into_iter().chain(of_node.map(|(name, _)| name)).map(|name| (name, None)))
+}
+
+/// Returns whether this process is the first of its node by the variables of any launcher. Those of
+/// the one that is selected may be left from another job.
+pub(crate) fn is_first_by_any(environment: &Environment) -> bool {
+    let places = markers(environment)
+        .filter_map(|marker| (marker.launcher.spec().read)(environment, marker).ok());
+    let mut several = places.filter(|place| place.size.value > 1);
+    several.any(|place| value_of(&place.local_rank).unwrap_or(place.rank.value) == 0)
+}
+
+fn says(launcher: Launcher) -> String {
+    match launcher {
+        Launcher::User => format!("{} say", launcher.title()),
+        Launcher::Alone => format!("{}={launcher} says", overrides::LAUNCHER),
+        _ => format!("{} says", launcher.title()),
+    }
+}
+
 /// Reports other launchers whose complete variables contradict the selected one.
 fn disagreements(
     environment: &Environment,
@@ -272,36 +357,41 @@ fn is_around(outer: &Placement, placement: &Placement) -> bool {
 fn disagreement(placement: &Placement, other: &Placement, known: Option<String>) -> Finding {
     let is_local = placement.world() == other.world();
     let shown = |known: &Known<u32>| value_of(known).map_or("?".into(), |n| n.to_string());
-    let says = |p: &Placement| {
+    let place = |p: &Placement| {
         let (what, rank, size) = match is_local {
             true => ("local rank", p.local_rank.clone(), p.local_size.clone()),
             false => ("rank", Some(p.rank.clone()), Some(p.size.clone())),
         };
-        let says = if p.launcher() == Launcher::User { "say" } else { "says" };
-        format!(
-            "{} {says} {what} {} of {} ({}, {})",
-            p.launcher().title(),
-            shown(&rank),
-            shown(&size),
-            source_of(&rank),
-            source_of(&size)
-        )
+        let said = format!("{} {what} {} of {}", says(p.launcher()), shown(&rank), shown(&size));
+        match p.launcher() {
+            Launcher::Alone => said,
+            _ => format!("{said} ({}, {})", source_of(&rank), source_of(&size)),
+        }
     };
-    let is_left = "the variables of one of them are left from an outer or earlier job";
+    let is_left = match placement.launcher() {
+        Launcher::Alone => ONE_OF_SEVERAL,
+        _ => "the variables of one of them are left from an outer or earlier job",
+    };
     Finding::new(
         if known.is_some() { Severity::Note } else { Severity::Warning },
-        "launchers-disagree",
-        format!("{}; {}", says(placement), says(other)),
+        DISAGREE,
+        format!("{}; {}", place(placement), place(other)),
         format!(
             "{}; mpienv uses {}",
             known.as_deref().unwrap_or(is_left),
             placement.launcher().title()
         ),
-        format!(
-            "unset the variables of the launcher that did not start this process, or set {} to {} or {}",
-            overrides::LAUNCHER,
-            placement.launcher(),
-            other.launcher()
-        ),
+        match placement.launcher() {
+            Launcher::Alone => format!(
+                "unset {}; for one process by itself, unset the variables of {} too, or use --launcher alone",
+                overrides::LAUNCHER,
+                other.launcher().title()
+            ),
+            launcher => format!(
+                "unset the variables of the launcher that did not start this process, or set {} to {launcher} or {}",
+                overrides::LAUNCHER,
+                other.launcher()
+            ),
+        },
     )
 }

@@ -106,8 +106,12 @@ pub(super) fn node(
     let (rank, count) = (by(ASKED, node.index()), by(ASKED, node.size()));
     let placement = Placement::one_per_node(Launcher::User, rank, count)?;
     // The platform's variables may be incomplete: the user provides what is missing.
+    let read = read.ok();
+    if let Some(started) = &read {
+        check_started(node, started)?;
+    }
     let is_platform = |read: &Placement| read.launcher().spec().starts == Starts::OnePerNode;
-    let Some(platform) = read.ok().filter(is_platform) else {
+    let Some(platform) = read.filter(is_platform) else {
         let index = environment.text(kubernetes::INDEX).and_then(|text| text.parse().ok());
         return match index.filter(|&index: &u32| index > node.index()) {
             Some(index) => Err(other_node(node, kubernetes::INDEX, index)),
@@ -128,6 +132,36 @@ pub(super) fn node(
         job: platform.job,
         ..placement
     })
+}
+
+/// Rejects the number of a node for a process that a launcher has started beside others, as on
+/// another node or not as the first one of its node: two processes would have the same ranks.
+fn check_started(node: Rank, started: &Placement) -> Result<(), Error> {
+    let launcher = started.launcher();
+    if launcher == Launcher::User
+        || launcher.spec().starts != Starts::Processes
+        || started.size.value == 1
+    {
+        return Ok(());
+    }
+    let are_counted = value_of(&started.node_count) == Some(node.size());
+    let number =
+        started.node_rank.as_ref().filter(|number| are_counted && number.value != node.index());
+    let local = started.local_rank.as_ref().filter(|local| local.value > 0);
+    let Some(Sourced { value, source }) = number.or(local) else { return Ok(()) };
+    let reason = format!("node {} of {} is asked for", node.index(), node.size());
+    let of_shell = match launcher {
+        Launcher::Slurm => "; $SLURM_NODEID before srun starts is the number of the script's node",
+        _ => "",
+    };
+    let remedy = format!(
+        "leave out the number of the node, because {} gives each process its place, or start one process on each node: \
+         {}{of_shell}",
+        launcher.title(),
+        launcher.spec().one_per_node
+    );
+    let error = Error::new(Reason::Malformed(reason), remedy).by(launcher);
+    Err(error.of(source.clone()).found(value.to_string()))
 }
 
 /// Returns the error for a number that is not the platform's: two nodes would have the same ranks.

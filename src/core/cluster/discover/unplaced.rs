@@ -99,16 +99,36 @@ fn by_itself() -> String {
 /// Reports signs of a job in which this process does not know its place.
 pub(super) fn finding(environment: &Environment) -> Option<Finding> {
     let by_itself = format!("or set {}", by_itself());
-    let of_launchers = script(environment, &by_itself)
-        .or_else(|| google_batch::task_of_array(environment, &by_itself))
-        .or_else(|| oneccl::only_local(environment, &by_itself));
+    sign(environment, &by_itself).or_else(|| parents::finding(environment, &by_itself))
+}
+
+/// Reports variables of a job in which this process does not know its place. Without them, it would
+/// be the only one.
+pub(super) fn beside_one_rank(environment: &Environment) -> Option<Finding> {
+    if let Err(error) = refuse(environment) {
+        let text = error.to_string();
+        let what = text.strip_suffix(error.remedy()).map(|what| what.trim_end_matches("; "));
+        return Some(Finding::warning(
+            "place-unknown",
+            what.unwrap_or(&text),
+            foreign::ONE_OF_SEVERAL,
+            error.remedy(),
+        ));
+    }
+    let sign = sign(environment, &format!("or set {}", by_itself()));
+    sign.filter(|sign| sign.severity > Severity::Note)
+}
+
+fn sign(environment: &Environment, by_itself: &str) -> Option<Finding> {
+    let of_launchers = script(environment, by_itself)
+        .or_else(|| google_batch::task_of_array(environment, by_itself))
+        .or_else(|| oneccl::only_local(environment, by_itself));
     let known = of_launchers.or_else(|| unexplained(environment));
     // A note must not hide that other variables show several processes.
     match known {
         Some(known) if known.severity > Severity::Note => Some(known),
-        note => foreign::finding(environment, &by_itself).or(note),
+        note => foreign::finding(environment, by_itself).or(note),
     }
-    .or_else(|| parents::finding(environment, &by_itself))
 }
 
 /// Reports a script that runs once, however many processes its job has.
