@@ -25,7 +25,12 @@ fn stderr(output: Output) -> String {
 
 /// Runs words of mpienv as each rank: in place of the rank's shell, and as its child.
 fn assert_warns(command: impl Fn() -> Command, launcher: &str, ranks: usize) {
-    let run = |script: &str| stderr(command().args(["sh", "-c", script]).output().unwrap());
+    let run = |script: &str| {
+        let output = command().args(["sh", "-c", script]).output().unwrap();
+        let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
+        let status = output.status;
+        format!("{status} {stdout}{}", stderr(output))
+    };
     let in_place = run(&format!("{CLEARED} exec -- true"));
     assert_eq!(in_place.matches("warning [variables-lost]: ").count(), ranks, "{in_place}");
     assert!(

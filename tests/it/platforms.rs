@@ -266,6 +266,8 @@ fn volcano() {
     assert_eq!(node(one), (Launcher::Volcano, 1, 2, "a-0.a".into()));
     let unknown = error(&[VOLCANO, &[("HOSTNAME", "other")]].concat());
     assert!(unknown.contains("VC_TASK_INDEX") && unknown.contains("HOSTNAME"), "{unknown}");
+    let servers = error(&[VOLCANO, &[("VC_PS_HOSTS", "job-ps-0.job")]].concat());
+    assert!(servers.contains("VC_PS_HOSTS") && servers.contains("not all pods"), "{servers}");
     let bare = error(&[("VC_TASK_INDEX", "1")]);
     assert!(bare.contains("VC_TASK_INDEX=\"1\"") && bare.contains("svc: []"), "{bare}");
 }

@@ -252,7 +252,7 @@ fn a_task_of_tf_config() {
     for (text, expected) in [
         (
             config(r#"{"type": "ps", "index": 0}"#),
-            "it does not determine the rank: a task of type ps is no rank; set RANK, WORLD_SIZE",
+            "it does not determine the rank: a task of type ps is no rank; start processes of this role without mpienv",
         ),
         (config(r#"{"type": "evaluator", "index": 0}"#), "a task of type evaluator is no rank"),
         (config(r#"{"type": "worker", "index": 2}"#), "worker 2 is not in the cluster"),

@@ -37,11 +37,16 @@ variables! {
     }
 }
 
+/// What version 5 sets for every process.
+const LAUNCHED: &str = "PRTE_LAUNCHED";
+
 pub(super) const SPEC: LauncherSpec = LauncherSpec {
     variables: &[OpenMpiVars::VARIABLES],
     marker: |environment| {
         let marker = first_set(environment, &[RANK, SIZE]);
-        marker.filter(|_| !jsm::sets_those_of_open_mpi(environment))
+        // Spectrum MPI's jsrun sets some of these variables too, but starts no mpirun.
+        let has_mpirun = || first_set(environment, &[HNP_URI, LAUNCHED]).is_some();
+        marker.filter(|_| has_mpirun() || !jsm::sets_those_of_open_mpi(environment))
     },
     starts: Starts::Processes,
     start: "start the process with mpirun",
@@ -79,7 +84,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
                 set(process, vars);
                 vars.set(NAMESPACE, format!("prterun-node0-{}@1", 367 + process.job));
                 vars.set("OMPI_VERSION", "5.0.11");
-                vars.set("PRTE_LAUNCHED", 1);
+                vars.set(LAUNCHED, 1);
             },
         },
     ],

@@ -230,7 +230,7 @@ impl Marker {
     pub(crate) fn not_a_rank(self, role: &str, variable: &'static str, value: &str) -> Error {
         let remedy =
             "start processes of this role without mpienv, or set MPIENV_LAUNCHER=alone for them";
-        let reason = Reason::Malformed(format!("it does not determine a rank: {role}"));
+        let reason = Reason::Malformed(format!("it does not determine the rank: {role}"));
         Error::new(reason, remedy).by(self.launcher).of(variable).found(value)
     }
 

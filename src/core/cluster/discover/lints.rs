@@ -383,7 +383,7 @@ fn disagreement(placement: &Placement, other: &Placement, known: Option<String>)
         ),
         match placement.launcher() {
             Launcher::Alone => format!(
-                "unset {}; for one process by itself, unset the variables of {} too, or use --launcher alone",
+                "unset {}; for one process by itself, unset the variables of {} too",
                 overrides::LAUNCHER,
                 other.launcher().title()
             ),
