@@ -125,7 +125,8 @@ impl Mpi {
     /// Makes a call under the watch. MPI makes one call at a time: two threads whose calls are in
     /// another order on another rank would wait forever.
     fn call<T>(&self, call: impl FnOnce(&Communicator) -> Result<T, MpiError>) -> Result<T> {
-        self.job.cancel.check()?;
+        let failed = || self.job.failed.get().map(Arc::clone).map(CollectiveError::Earlier);
+        self.job.cancel.check().map_err(|canceled| failed().unwrap_or(canceled))?;
         let called = self.job.watch.over(|| {
             let result = call(self.ranks.communicator());
             if let Err(MpiError::Call { .. }) = result {

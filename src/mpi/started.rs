@@ -5,6 +5,7 @@
 
 #![expect(unsafe_code, reason = "MPI uses a buffer while the call that was given it goes on")]
 
+use std::borrow::Cow;
 use std::ffi::c_int;
 use std::fmt;
 use std::mem;
@@ -237,9 +238,13 @@ impl Communicator {
         let lengths: Vec<usize> =
             announced.map(|&length| u64::from_ne_bytes(length) as usize).collect();
         let longest = lengths.iter().copied().max().unwrap_or(0);
+        // Otherwise, calls could not be taken back that are started before the one that fails.
+        int(CALL, longest as u64)?;
         if longest <= PADDED || lengths.iter().all(|&length| length == longest) {
-            let mut block = bytes.to_vec();
-            block.resize(longest, 0);
+            let mut block = Cow::Borrowed(bytes);
+            if bytes.len() < longest {
+                block.to_mut().resize(longest, 0);
+            }
             let gathered = self.start_all_gather(&block)?.wait_unless(limit, stop)?;
             let divide = |blocks: Vec<u8>| {
                 let block = |(rank, &length)| blocks[rank * longest..][..length].to_vec();
@@ -248,14 +253,14 @@ impl Communicator {
             return Ok(gathered.map(divide));
         }
         // Not MPI_Iallgatherv: Intel MPI 2021.18 does not complete one of some MB of unequal blocks.
-        // Otherwise the calls before it could not be taken back.
-        int(CALL, longest as u64)?;
-        let mut started = Vec::new();
-        for (root, &length) in (0..).zip(&lengths) {
-            let is_own = root == self.rank().index();
-            let block = if is_own { bytes.to_vec() } else { zeroed(CALL, length)? };
-            started.push(self.start_broadcast(block, root)?);
-        }
+        let own = self.rank().index();
+        let block = |(root, &length)| match root == own {
+            true => Ok(bytes.to_vec()),
+            false => zeroed(CALL, length),
+        };
+        let blocks = (0..).zip(&lengths).map(block).collect::<Result<Vec<_>>>()?;
+        let start = |(root, block)| self.start_broadcast(block, root);
+        let started = (0..).zip(blocks).map(start).collect::<Result<Vec<_>>>()?;
         started.into_iter().map(|block| block.wait_unless(limit, stop)).collect()
     }
 

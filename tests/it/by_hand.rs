@@ -196,8 +196,8 @@ fn the_platforms_master_stays_if_a_person_numbers_the_node() {
     assert_eq!((info.rank(), info.launch_style()), (node, LaunchStyle::PerNode));
     assert_eq!(info.master_addr().unwrap().to_string(), "10.0.0.4");
     assert_eq!((info.findings(), info.provenance().rank.as_ref()), (&[][..], "asked for"));
-    // A launcher's own processes: several may be on one node.
-    let vars = [("OMPI_COMM_WORLD_RANK", "0"), ("OMPI_COMM_WORLD_SIZE", "2"), ("MASTER_ADDR", "a")];
+    // A launcher's process.
+    let vars = [("OMPI_COMM_WORLD_RANK", "1"), ("OMPI_COMM_WORLD_SIZE", "2"), ("MASTER_ADDR", "a")];
     let info = ClusterInfo::builder().node(node).vars(vars).read().unwrap();
     assert_eq!((info.rank(), info.findings()), (node, &[][..]));
 }

@@ -1,5 +1,6 @@
 //! Which launcher mpienv uses, and what its variables mean, for cases that no recording covers.
 
+use mpienv::simulate::Job;
 use mpienv::{ClusterInfo, Launcher};
 
 type Vars<'a> = &'a [(&'a str, &'a str)];
@@ -112,10 +113,10 @@ fn the_only_rank_of_a_job_warns_if_any_other_variable_shows_that_it_is_one_of_se
             "RANK",
         ),
         (EXPORTED, &[("JOB_COMPLETION_INDEX", "3")], "JOB_COMPLETION_INDEX"),
-        (EXPORTED, &[("JOB_COMPLETION_INDEX", "0")], "JOB_COMPLETION_INDEX"),
+        (ONE_OF_SRUN, &[("LOCAL_RANK", "3")], "LOCAL_RANK"),
+        (ONE_OF_MPIRUN, &[("DMLC_WORKER_ID", "3"), ("DMLC_NUM_WORKER", "8")], "DMLC_WORKER_ID"),
         (EXPORTED, &[("SKYPILOT_NODE_RANK", "1")], "SKYPILOT_NODE_RANK"),
         (EXPORTED, &[("NNODES", "4")], "NNODES"),
-        (EXPORTED, &[("SM_HOSTS", "[\"a\",\"b\"]")], "SM_HOSTS"),
         (EXPORTED, &[("SLURM_JOB_ID", "7"), ("SLURM_NTASKS", "8")], "SLURM_NTASKS"),
         (
             EXPORTED,
@@ -127,7 +128,8 @@ fn the_only_rank_of_a_job_warns_if_any_other_variable_shows_that_it_is_one_of_se
         let info = read(&[place, more]);
         let warnings = info.warnings();
         assert_eq!((info.rank().index(), info.world_size()), (0, 1), "{more:?}");
-        assert_eq!(warnings[0].code, "launchers-disagree", "{more:?}: {warnings:?}");
+        let codes = ["launchers-disagree", "place-unknown", "slurm-not-a-task"];
+        assert!(warnings.len() == 1 && codes.contains(&warnings[0].code), "{more:?}: {warnings:?}");
         assert!(warnings[0].what.contains(&format!("{shown}=")), "{}", warnings[0]);
     }
 }
@@ -144,6 +146,19 @@ fn the_only_rank_of_a_job_is_silent_if_it_is_one_on_purpose() {
         (ONE_OF_MPIRUN, &[("JOB_COMPLETION_INDEX", "3")]),
         (ONE_OF_MPIRUN, &[("SLURM_JOB_ID", "7"), ("SLURM_NTASKS", "8")]),
         (ONE_OF_SRUN, &[("PMIX_RANK", "0"), ("NODE_RANK", "0")]),
+        (EXPORTED, &[("PMIX_RANK", "0"), ("NUM_NODES", "1"), ("JOB_COMPLETION_INDEX", "0")]),
+        (EXPORTED, &[("LOCAL_SIZE", "1"), ("CROSS_RANK", "0"), ("CROSS_SIZE", "1")]),
+        (EXPORTED, &[("PET_NODE_RANK", "0"), ("PET_NNODES", "1"), ("PET_MASTER_ADDR", "a")]),
+        // torchrun in a pod of an indexed job.
+        (
+            EXPORTED,
+            &[
+                ("TORCHELASTIC_RUN_ID", "1"),
+                ("GROUP_RANK", "0"),
+                ("GROUP_WORLD_SIZE", "1"),
+                ("JOB_COMPLETION_INDEX", "3"),
+            ],
+        ),
         (&[], &[("MPIENV_LAUNCHER", "alone"), ("SLURM_JOB_ID", "7"), ("SLURM_NTASKS", "8")]),
     ] {
         assert_eq!(read(&[place, more]).warnings(), [], "{place:?} {more:?}");
@@ -151,20 +166,14 @@ fn the_only_rank_of_a_job_is_silent_if_it_is_one_on_purpose() {
 }
 
 #[test]
-fn ranks_that_inherit_a_request_to_be_alone_say_so_and_a_program_that_asks_does_not() {
-    let ranks: Vars = &[("OMPI_COMM_WORLD_RANK", "1"), ("OMPI_COMM_WORLD_SIZE", "2")];
-    let ranks = [ONE_OF_MPIRUN, ranks, &[("OMPI_COMM_WORLD_LOCAL_SIZE", "2")]].concat();
-    let asked = read(&[&ranks, &[("MPIENV_LAUNCHER", "alone")]]);
-    let [warning] = &asked.warnings()[..] else { panic!("{:?}", asked.findings()) };
-    assert_eq!(warning.code, "launchers-disagree");
-    assert!(
-        warning
-            .what
-            .starts_with("MPIENV_LAUNCHER=alone says rank 0 of 1; Open MPI says rank 1 of 2")
-    );
-    assert!(warning.remedy.starts_with("unset MPIENV_LAUNCHER"), "{warning}");
-    let by_program = ClusterInfo::builder().vars(ranks).launcher(Launcher::Alone).read().unwrap();
-    assert_eq!((by_program.world_size(), by_program.warnings()), (1, vec![]));
+fn no_platform_or_launcher_of_one_process_contradicts_its_exported_place() {
+    for builder in Job::of_each() {
+        let Ok(job) = builder.counts([1]).build() else { continue };
+        let exported = EXPORTED.iter().map(|&(name, value)| (name.to_owned(), value.to_owned()));
+        let vars = job.environment(0).unwrap().into_iter().chain(exported);
+        let info = ClusterInfo::from_vars(vars).unwrap();
+        assert_eq!(info.warnings(), [], "{}", job.launcher());
+    }
 }
 
 #[test]
@@ -201,8 +210,13 @@ fn a_node_that_is_asked_for_is_not_another_one_than_the_launchers() {
     }
     // A batch script's shell has replaced $SLURM_NODEID before srun started.
     let error = asked(task("1")).unwrap_err().to_string();
-    assert!(error.starts_with("Slurm: SLURM_NODEID=\"1\": node 0 of 2 is asked for"), "{error}");
+    assert!(error.starts_with("Slurm: SLURM_PROCID=\"1\": node 0 of 2 is asked for"), "{error}");
     let error = asked(of_mpirun("1")).unwrap_err().to_string();
+    assert!(error.starts_with("Open MPI: OMPI_COMM_WORLD_RANK=\"1\": node 0 of 2"), "{error}");
+    // Other ranks than nodes: each node's first process may start the node's own.
+    let four = [("OMPI_COMM_WORLD_SIZE", "4")];
+    assert!(asked([of_mpirun("0"), four.to_vec()].concat()).is_ok());
+    let error = asked([of_mpirun("1"), four.to_vec()].concat()).unwrap_err().to_string();
     assert!(error.starts_with("Open MPI: OMPI_COMM_WORLD_LOCAL_RANK=\"1\": node 0"), "{error}");
 }
 
@@ -244,4 +258,89 @@ fn jsrun_also_sets_open_mpis_variables_and_names_the_first_host_after_the_launch
     // Without a launch node, whose one slot shows it, rank 0's host is not known.
     let info = read("a01 42 a02 42").unwrap();
     assert!(info.master_addr().unwrap_err().to_string().starts_with("JSM: MASTER_ADDR: "));
+}
+
+#[test]
+fn a_master_that_the_platform_does_not_name_is_a_warning_with_both() {
+    let warned = |vars: Vars| {
+        let warnings = read(&[vars]).warnings();
+        warnings.into_iter().find(|finding| finding.code == "master-not-rank-0")
+    };
+    let pod = [("PET_NODE_RANK", "0"), ("PET_NNODES", "2"), ("PET_MASTER_ADDR", "t-node-0-0.t")];
+    let found = warned(&[&pod[..], &[("MASTER_ADDR", "old-master-0")]].concat()).unwrap();
+    assert_eq!(found.what, "MASTER_ADDR=old-master-0, but PET_MASTER_ADDR names t-node-0-0.t");
+    assert!(found.remedy.contains("MPIENV_MASTER_ADDR=old-master-0"), "{found}");
+    for same in ["t-node-0-0", "T-node-0-0.t.ns.svc", "10.0.0.7", "127.0.0.1"] {
+        assert_eq!(warned(&[&pod[..], &[("MASTER_ADDR", same)]].concat()), None, "{same}");
+    }
+    assert_eq!(warned(&[&pod[..], &[("MPIENV_MASTER_ADDR", "other")]].concat()), None);
+}
+
+#[test]
+fn where_one_of_several_names_is_no_place_the_number_of_a_process_still_warns() {
+    // A batch script of one task, whose note hides nothing.
+    let script: Vars = &[("SLURM_JOB_ID", "1"), ("SLURM_NTASKS", "1"), ("SLURM_NNODES", "1")];
+    for vars in [&[("LOCAL_RANK", "3")][..], &[("HOROVOD_LOCAL_RANK", "1")]] {
+        assert_eq!(read(&[script, vars]).warnings()[0].code, "place-unknown", "{vars:?}");
+    }
+    assert_eq!(read(&[script, &[("LOCAL_RANK", "0")]]).warnings(), []);
+    // Platforms whose numbers have names of their own.
+    for vars in [
+        [("SNOWFLAKE_JOB_INDEX", "1"), ("SNOWFLAKE_JOBS_COUNT", "2")],
+        [("ARNOLD_ID", "1"), ("ARNOLD_WORKER_NUM", "2")],
+        [("INDEX", "0"), ("NODE_IP_LIST", "10.0.0.1:8,10.0.0.2:8")],
+        [("NEURON_PJRT_PROCESS_INDEX", "0"), ("NEURON_PJRT_PROCESSES_NUM_DEVICES", "32,32")],
+    ] {
+        assert_eq!(read(&[&vars]).warnings()[0].code, "place-unknown", "{vars:?}");
+        let one = [vars[0], (vars[1].0, "1")];
+        assert_eq!(read(&[&one]).warnings(), [], "{one:?}");
+    }
+}
+
+#[test]
+fn processes_that_a_task_or_a_pod_starts_beside_each_other_do_not_share_its_rank_in_silence() {
+    // `srun --ntasks-per-node=1`, and a loop that sets LOCAL_RANK.
+    let task: Vars = &[
+        ("SLURM_PROCID", "1"),
+        ("SLURM_STEP_ID", "0"),
+        ("SLURM_STEP_NUM_TASKS", "2"),
+        ("SLURM_LOCALID", "0"),
+        ("SLURM_GTIDS", "1"),
+    ];
+    let warnings = read(&[task, &[("LOCAL_RANK", "3")]]).warnings();
+    assert!(warnings[0].what.ends_with("but LOCAL_RANK=\"3\" is set"), "{warnings:?}");
+    assert_eq!(read(&[task, &[("LOCAL_RANK", "0")]]).warnings(), []);
+    // Lightning's children in a pod whose RANK is its number.
+    let pod: Vars = &[("KUBERNETES_SERVICE_HOST", "10.96.0.1"), ("WORLD_SIZE", "16")];
+    let child = |rank, node, local| {
+        let own = [("RANK", rank), ("NODE_RANK", node), ("LOCAL_RANK", local)];
+        ClusterInfo::from_vars([pod, &own, &[("MASTER_ADDR", "j-0")]].concat())
+    };
+    for (rank, node, local) in [("0", "0", "7"), ("1", "1", "1")] {
+        let error = child(rank, node, local).unwrap_err().to_string();
+        assert!(error.contains("RANK is the pod's number"), "{error}");
+    }
+    for (rank, node, local) in [("7", "0", "7"), ("9", "1", "1"), ("2", "1", "1")] {
+        assert_eq!(child(rank, node, local).unwrap().rank().index().to_string(), rank);
+    }
+    // A pod with several processes, whose master is this host.
+    for master in ["dev-0", "localhost", "dev-0.ns"] {
+        let own = [("RANK", "3"), ("HOSTNAME", "dev-0"), ("MASTER_ADDR", master)];
+        let info = read(&[pod, &own]);
+        assert_ne!(info.local_world_size(), Some(1), "{master}");
+    }
+}
+
+#[test]
+fn hosts_or_pods_that_may_be_no_ranks_are_errors() {
+    let groups = [("SM_INSTANCE_GROUPS", "[\"data\",\"train\"]"), ("SM_CURRENT_HOST", "algo-1")];
+    let hosts = [("SM_HOSTS", "[\"algo-1\",\"algo-2\"]")];
+    let error = ClusterInfo::from_vars(groups.into_iter().chain(hosts)).unwrap_err().to_string();
+    assert!(error.starts_with("SageMaker: SM_INSTANCE_GROUPS="), "{error}");
+    let one = [("SM_INSTANCE_GROUPS", "[\"train\"]"), ("SM_CURRENT_HOST", "algo-2")];
+    assert_eq!(ClusterInfo::from_vars(one.into_iter().chain(hosts)).unwrap().rank().index(), 1);
+    // WORLD_SIZE counts processes.
+    let pod = [("JOB_COMPLETION_INDEX", "1"), ("WORLD_SIZE", "16"), ("NUM_NODES", "2")];
+    let error = ClusterInfo::from_vars(pod).unwrap_err().to_string();
+    assert!(error.starts_with("Kubernetes: WORLD_SIZE=\"16\": it counts pods here"), "{error}");
 }

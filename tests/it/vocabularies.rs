@@ -249,6 +249,14 @@ fn a_task_of_tf_config() {
         let info = of(text).unwrap();
         assert_eq!((info.launcher(), info.findings()), (Launcher::Alone, &[][..]), "{text}");
     }
+    // Kubeflow's dynamic workers list only themselves.
+    for text in [
+        r#"{"sparseCluster": {"worker": {"1": "b:1"}}, "task": {"type": "worker", "index": 1}}"#,
+        r#"{"task": {"type": "worker", "index": 1}}"#,
+    ] {
+        let error = of(text).unwrap_err().to_string();
+        assert!(error.contains("not an object of JSON with the object cluster"), "{error}");
+    }
     for (text, expected) in [
         (
             config(r#"{"type": "ps", "index": 0}"#),

@@ -191,13 +191,17 @@ fn complete(place: &mut Place<'_>) -> Result<(), Error> {
 /// Returns what is suspicious about the place.
 fn lint(place: &mut Place<'_>, overrides: &Overrides) -> Vec<Finding> {
     let mut findings = mem::take(&mut place.placement.findings);
-    let is_asked = overrides.launcher.is_some() || overrides.node.is_some();
+    let of_place: Vec<_> = lints::findings(place).collect();
+    let is_sure = overrides.launcher.is_some()
+        || overrides.node.is_some()
+        || place.choice.is_of_context
+        || of_place.iter().any(|finding| finding.code == lints::DISAGREE);
     if place.is_unplaced && place.placement.launcher() == Launcher::Alone {
         findings.extend(unplaced::finding(&place.environment));
-    } else if place.placement.size.value == 1 && !is_asked && !place.choice.is_of_context {
+    } else if !is_sure {
         findings.extend(lints::one_of_several(place));
     }
-    findings.extend(lints::findings(place));
+    findings.extend(of_place);
     findings
 }
 
@@ -234,7 +238,8 @@ fn decide_meeting(
         && addr_scope == Some(Scope::User)
         && addr.source == master::MASTER_ADDR
     {
-        findings.extend(lints::master_of_hosts(placement, &addr.value));
+        let of_hosts = lints::master_of_hosts(placement, &addr.value);
+        findings.extend(of_hosts.or_else(|| lints::master_of_platform(placement, &addr.value)));
     }
     let auth = auth::munge(environment)?;
     let (mut token, mut token_scope) = auth::token(environment, placement, own)?;

@@ -112,7 +112,16 @@ fn pods(
             );
             refuse(SIZE, size, why)
         }
-        (None, Some(size), None) => Ok(by(SIZE, size)),
+        (None, Some(size), None) => match user::other_nodes(environment, size) {
+            Some(nodes) => {
+                let why = format!(
+                    "it counts pods here, and {}=\"{}\" shows that it counts processes",
+                    nodes.source, nodes.value
+                );
+                refuse(SIZE, size, why)
+            }
+            None => Ok(by(SIZE, size)),
+        },
         (None, None, _) => Err(marker.missing(environment, SIZE)),
     }
 }

@@ -14,6 +14,7 @@ variables! {
             HOSTS = "SM_HOSTS" => hosts: String, "`[\"algo-1\",\"algo-2\"]`: all hosts; the first is the master";
             CURRENT = "SM_CURRENT_HOST" => current: String, "`algo-1`: this host";
             GPUS = "SM_NUM_GPUS" => gpus: Option<String>, "this host's GPUs";
+            GROUPS = "SM_INSTANCE_GROUPS" => groups: Option<String>, "groups of hosts; with several, some hosts may be no ranks";
         }
     }
 }
@@ -22,7 +23,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     variables: &[SageMakerVars::VARIABLES],
     marker: |environment| first_set(environment, &[CURRENT, HOSTS]),
     start: "start the process as SageMaker's entry point",
-    outside: &[GPUS],
+    outside: &[GPUS, GROUPS],
     samples: &[Sample::of(|process, vars| {
         let hosts: Vec<_> = (1..=process.nodes).map(|host| format!("\"algo-{host}\"")).collect();
         vars.set(HOSTS, format!("[{}]", hosts.join(",")));
@@ -36,6 +37,12 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     let vars: SageMakerVars = marker.read(environment)?;
     let malformed =
         |text: &str| marker.launcher.refuse(Reason::Malformed(text.to_owned()), HOSTS, &vars.hosts);
+    if let Some(groups) = &vars.groups
+        && Json::parse(groups).is_ok_and(|list| list.texts().is_some_and(|list| list.len() > 1))
+    {
+        let why = "the hosts of a group may be no ranks, such as those that load data";
+        return Err(marker.cannot_place(why, GROUPS, groups));
+    }
     let list = Json::parse(&vars.hosts).ok();
     let hosts = list.as_ref().and_then(Json::texts).filter(|hosts| !hosts.is_empty());
     let hosts = hosts.ok_or_else(|| malformed("not a list like [\"algo-1\",\"algo-2\"]"))?;

@@ -194,7 +194,8 @@ pub(crate) fn outside_of_steps(environment: &Environment) -> Option<Finding> {
 /// Returns whether the job is on one node. False if nothing shows it.
 pub(crate) fn is_on_one_node(environment: &Environment) -> bool {
     let is_one = |name| environment.get_str(name) == Ok(Some("1"));
-    is_one(NODES) && (is_one(COMPONENTS) || !environment.is_set(COMPONENTS))
+    [NODES, JOB_NODES].into_iter().any(is_one)
+        && (is_one(COMPONENTS) || !environment.is_set(COMPONENTS))
 }
 
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {

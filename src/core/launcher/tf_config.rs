@@ -54,10 +54,15 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     ..LauncherSpec::plain(read)
 };
 
-/// Returns whether a configuration has no cluster: TensorFlow takes this for a process by itself.
+/// Returns whether a configuration has no cluster: TensorFlow takes this for a process by itself. A
+/// task with a number above 0 is none, and Kubeflow's `sparseCluster` lists only some tasks.
 fn is_by_itself(config: &Json) -> bool {
     let nothing = Json::Object(BTreeMap::new());
-    matches!(config, Json::Object(_)) && config.get(CLUSTER).is_none_or(|it| *it == nothing)
+    let number = config.get("task").and_then(|task| task.get("index")?.number());
+    matches!(config, Json::Object(_))
+        && config.get(CLUSTER).is_none_or(|it| *it == nothing)
+        && config.get("sparseCluster").is_none()
+        && number.unwrap_or(0) == 0
 }
 
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {

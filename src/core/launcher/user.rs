@@ -98,9 +98,21 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
         |name, value: Option<u32>| by(name, value).ok_or_else(|| marker.missing(environment, name));
     let (rank, size) = (known(RANK, vars.rank)?, known(WORLD_SIZE, vars.world_size)?);
     let no_local = vars.local_rank.is_none() && vars.local_world_size.is_none();
+    let has_platform = first_set(environment, PLATFORMS).is_some();
+    // A process that a pod has started beside others, with the pod's own number as its rank.
+    let before = vars.node_rank.unwrap_or(0).saturating_add(vars.local_rank.unwrap_or(0));
+    if has_platform
+        && let Some(local) = vars.local_rank
+        && rank.value < before
+    {
+        let why =
+            "at least so many ranks come before it, and RANK is lower: RANK is the pod's number";
+        return Err(marker.launcher.refuse(Reason::Malformed(why.to_owned()), LOCAL_RANK, local));
+    }
     if no_local
         && vars.node_rank.is_none_or(|node| node == rank.value)
-        && first_set(environment, PLATFORMS).is_some()
+        && has_platform
+        && !is_on_masters_host(environment, rank.value)
     {
         let pod = marker.read::<PodVars>(environment)?;
         let pods = pods(environment, marker, rank.value, size, pod.pet_nproc.as_deref())?;
@@ -124,6 +136,15 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     }
     let placement = placement.with_local(by(LOCAL_RANK, vars.local_rank), local_size)?;
     Ok(placement.with_nodes(node, nodes))
+}
+
+/// Returns whether a rank above 0 is on the host of rank 0, by the address where the ranks meet:
+/// its pod has several.
+fn is_on_masters_host(environment: &Environment, rank: u32) -> bool {
+    let Some(master) = environment.text(MASTER[0]).filter(|_| rank > 0) else { return false };
+    let label = |name: &str| name.split('.').next().unwrap_or(name).to_owned();
+    let is_own = environment.text("HOSTNAME").is_some_and(|own| label(own) == label(master));
+    is_own || master.parse::<Host>().is_ok_and(|host| host.is_loopback())
 }
 
 /// Returns the number of pods, of which this one is the number `rank`. Kubeflow's PyTorchJob sets

@@ -34,7 +34,13 @@ const HOSTNAME: &str = "HOSTNAME";
 
 pub(super) const SPEC: LauncherSpec = LauncherSpec {
     variables: &[VolcanoVars::VARIABLES],
-    marker: |environment| first_set(environment, &[INDEX, OLD_INDEX, MASTERS, WORKERS]),
+    marker: |environment| {
+        // The tensorflow plugin says which pods are ranks.
+        let is_elsewhere =
+            || environment.is_set("TF_CONFIG") && first_set(environment, OTHER_ROLES).is_some();
+        let marker = first_set(environment, &[INDEX, OLD_INDEX, MASTERS, WORKERS]);
+        marker.filter(|_| !is_elsewhere())
+    },
     start: "start the process in a pod of a job with the plugins env and svc",
     outside: &[GPUS],
     samples: &[Sample::of(|process, vars| {
@@ -72,8 +78,9 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     };
     let is_other = |task: &&Task<'_>| OTHER_ROLES.contains(&task.variable);
     if let Some(task) = tasks.iter().find(is_other) {
-        let value = format!("{}={}", task.variable, task.hosts.join(","));
-        return Err(marker.cannot_place("not all pods of the job are ranks", LISTS, &value));
+        let why = "not all pods of the job are ranks";
+        let error = marker.cannot_place(why, WORKERS, &task.hosts.join(","));
+        return Err(error.of(task.variable.to_owned()));
     }
     if let Some(count) = task_without_hosts(environment) {
         let why = "the list of hosts has another length";
@@ -124,9 +131,8 @@ fn other_host(task: &Task<'_>, name: Option<&str>) -> Finding {
     )
 }
 
-/// The variables that hold each task's number of pods, and its pods.
+/// The variables that hold each task's number of pods.
 const COUNTS: &str = "VC_*_NUM";
-const LISTS: &str = "VC_*_HOSTS";
 
 /// The lists of tasks whose pods are no workers of a training.
 const OTHER_ROLES: &[&str] =

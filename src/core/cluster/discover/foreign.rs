@@ -40,6 +40,19 @@ const ENDS: &str = "ID INDEX NUMBER MY RANKID PROCID NODEID";
 const INDEPENDENT: &str = "CI CIRCLE SNAP BUILDKITE SEMAPHORE TEST TESTS JEST VITEST MOCHA NEXTEST \
                            XDIST SHARD ARRAY CLOUD_RUN PARSL";
 
+/// Numbers that do not follow these rules, each with its size or list of members: those of
+/// Snowflake's jobs, ByteDance's Arnold, Tencent's Taiji, NVIDIA's Grove, Google's TPU hosts, AWS
+/// Neuron and NVIDIA NIM.
+const PAIRS: &[(&str, &str)] = &[
+    ("SNOWFLAKE_JOB_INDEX", "SNOWFLAKE_JOBS_COUNT"),
+    ("ARNOLD_ID", "ARNOLD_WORKER_NUM"),
+    ("INDEX", "NODE_IP_LIST"),
+    ("GROVE_PCLQ_POD_INDEX", "GROVE_PCSG_TEMPLATE_NUM_PODS"),
+    ("CLOUD_TPU_TASK_ID", "TPU_PROCESS_ADDRESSES"),
+    ("NEURON_PJRT_PROCESS_INDEX", "NEURON_PJRT_PROCESSES_NUM_DEVICES"),
+    ("NIM_NODE_RANK", "NIM_NUM_COMPUTE_NODES"),
+];
+
 /// Why signs of other processes matter.
 pub(super) const ONE_OF_SEVERAL: &str = "this process seems to be one of several, and mpienv treats it as the only one: each of them becomes rank 0";
 
@@ -52,8 +65,17 @@ fn is_in(lists: &[&str], word: &str) -> bool {
 pub(super) fn finding(environment: &Environment, by_itself: &str) -> Option<Finding> {
     let numbers = environment.texts().filter_map(|(name, value)| Number::of(name, value));
     let numbers: Vec<_> = numbers.collect();
-    let mut pairs =
+    let is_pair = |(number, size): &(&str, &str)| {
+        let [number, size] = [number, size].map(|name| environment.text(name));
+        number.is_some_and(|number| digits::<u32>(number).is_some())
+            && size.is_some_and(|size| {
+                size.contains(',') || digits::<u32>(size).is_some_and(|size| size > 1)
+            })
+    };
+    let pair = PAIRS.iter().copied().find(is_pair).map(|(name, size)| (name, Some(size)));
+    let sized =
         numbers.iter().filter_map(|number| Some((number.name, Some(number.size(environment)?))));
+    let mut pairs = pair.into_iter().chain(sized);
     let (name, size) = pairs.next().or_else(|| {
         let mut alone = numbers.iter().filter(|number| number.is_sign && number.value > 0);
         alone.next().map(|number| (number.name, None))

@@ -2,9 +2,8 @@
 
 use std::collections::HashSet;
 
-use super::choice::Choice;
 use super::foreign::ONE_OF_SEVERAL;
-use super::{Place, unplaced};
+use super::{Place, foreign, unplaced};
 use crate::cluster::answer::PMIX_RANK;
 use crate::cluster::context::Context;
 use crate::cluster::own_variables::misspelled;
@@ -12,8 +11,11 @@ use crate::cluster::{nccl, overrides};
 use crate::environment::{Environment, digits};
 use crate::finding::{Finding, Severity};
 use crate::launcher::placement::Placement;
+use crate::launcher::starter::Starter;
 use crate::launcher::torchrun::AGENT_STORE;
-use crate::launcher::{Launcher, display_variable, markers, open_mpi};
+use crate::launcher::{
+    Launcher, LauncherSpec, Marker, Starts, display_variable, markers, open_mpi,
+};
 use crate::value::host::Host;
 use crate::value::port::{PortRange, UNPRIVILEGED};
 use crate::value::sourced::{Known, Sourced, source_of, value_of};
@@ -23,7 +25,7 @@ const LOCAL_WORLD_SIZE: &str = "LOCAL_WORLD_SIZE";
 
 /// Returns all findings about this process's place.
 pub(super) fn findings(place: &Place<'_>) -> impl Iterator<Item = Finding> {
-    let Place { whole, environment, placement, choice, outer, .. } = place;
+    let Place { whole, environment, placement, outer, .. } = place;
     let inherited =
         outer.as_ref().and_then(|outer| partly_inherited(environment, placement, outer));
     let others = [
@@ -31,7 +33,7 @@ pub(super) fn findings(place: &Place<'_>) -> impl Iterator<Item = Finding> {
         stale_agent_store(environment, placement),
         pyxis_port(environment, placement),
     ];
-    let disagreements = disagreements(environment, placement, choice);
+    let disagreements = disagreements(place);
     let of_launchers = inherited.into_iter().chain(disagreements);
     of_launchers.chain(others.into_iter().flatten()).chain(misspelled(whole))
 }
@@ -75,6 +77,31 @@ pub(super) fn master_of_hosts(placement: &Placement, master: &Host) -> Option<Fi
         format!("MASTER_ADDR={master}, but rank 0 runs on {first}, the first host of {source}"),
         "rank 0 listens on its own host, so the other ranks wait for it elsewhere",
         format!("unset MASTER_ADDR: mpienv then uses {first}{remedy}"),
+    ))
+}
+
+/// Reports a user's `MASTER_ADDR` that is not the host that the platform or launcher names, where it
+/// lists no hosts. Only names are compared: a host may have several addresses.
+pub(super) fn master_of_platform(placement: &Placement, master: &Host) -> Option<Finding> {
+    let Sourced { value: named, source } = placement.master_addr.as_ref()?;
+    let is_comparable = master.address().is_none() && named.address().is_none();
+    if !is_comparable
+        || placement.hosts.value.is_some()
+        || placement.master_doubt.is_some()
+        || placement.is_one_node()
+        || master.is_loopback()
+        || is_same(master, named)
+        || is_same(named, master)
+    {
+        return None;
+    }
+    Some(Finding::warning(
+        "master-not-rank-0",
+        format!("MASTER_ADDR={master}, but {source} names {named}"),
+        "rank 0 listens on its own host, so the other ranks may wait for it elsewhere",
+        format!(
+            "unset MASTER_ADDR: mpienv then uses {named}; if ranks do meet at {master}, set MPIENV_MASTER_ADDR={master} instead"
+        ),
     ))
 }
 
@@ -212,75 +239,98 @@ fn partly_inherited(
 /// The code of a finding about variables that give this process different places.
 pub(crate) const DISAGREE: &str = "launchers-disagree";
 
-/// Reports signs that the only rank of a job is one of several: a number above 0 that another
-/// launcher gave it, with variables that are missing or contradict each other; or, beside a rank
-/// that was set by hand or exported, whatever shows this for a process without one.
+/// Reports signs that this process is one of several, although its place says that it is the only
+/// rank of the job, or of its node: a number above 0 that the place does not explain.
+///
+/// Beside a rank that was set by hand or exported, this is also what would be an error or a warning
+/// for a process without a place. mpirun and srun say on purpose that a job has one rank.
 pub(super) fn one_of_several(place: &Place<'_>) -> Option<Finding> {
-    let Place { environment, placement, choice, .. } = place;
+    let Place { whole, environment, placement, choice, outer, .. } = place;
     let launcher = placement.launcher();
-    let number = |name: &str| environment.text(name).and_then(digits::<u32>).filter(|&n| n > 0);
-    // If the program that started this process is visible, an outer one left the variables.
-    let is_left = |other: Launcher| choice.starter.is_some() && !other.spec().starters.is_empty();
-    let others = choice.rest.iter().filter(|marker| marker.launcher != launcher);
-    let (read, unread): (Vec<_>, Vec<_>) = others
-        .map(|&marker| (marker, (marker.launcher.spec().read)(environment, marker)))
-        .partition(|(_, read)| read.is_ok());
-    let unread = unread.iter().filter(|(marker, _)| !is_left(marker.launcher));
-    let is_explained = |rank| {
-        read.iter().any(|(_, read)| read.as_ref().is_ok_and(|other| other.rank.value == rank))
+    let own = [launcher, Launcher::Alone];
+    let others = choice.rest.iter().filter(|marker| !own.contains(&marker.launcher));
+    let read = |&marker: &Marker| (marker, (marker.launcher.spec().read)(environment, marker).ok());
+    let others: Vec<_> = others.map(read).collect();
+    let explains = |is_it: &dyn Fn(&Placement) -> bool| {
+        others.iter().any(|(_, read)| read.as_ref().is_some_and(is_it))
     };
-    let loose = ["NODE_RANK", PMIX_RANK].into_iter();
-    let loose = loose.filter(|name| number(name).is_some_and(|rank| !is_explained(rank)));
-    let mut names = unread
-        .map(|(marker, _)| marker.variable)
-        .filter(|name| number(name).is_some())
-        .chain(loose);
+    let number = |name: &str| environment.text(name).and_then(digits::<u32>).filter(|&n| n > 0);
+    let is_one = placement.size.value == 1;
+    let loose = ["NODE_RANK", PMIX_RANK].into_iter().find(|name| {
+        let is_it = |rank| move |other: &Placement| other.rank.value == rank;
+        is_one && number(name).is_some_and(|rank| !explains(&is_it(rank)))
+    });
+    // What mpienv has set around this process is not of this job.
+    let is_left = outer.as_ref().is_some_and(|outer| outer.seen.is_known(whole, LOCAL_RANK));
+    let is_only = value_of(&placement.local_size) == Some(1) && !is_left;
+    let local = number(LOCAL_RANK)
+        .filter(|&local| is_only && !explains(&|other| value_of(&other.local_rank) == Some(local)));
+    // If the program that started this process is visible, an outer one left the variables. Pods
+    // of an indexed job may each have a launcher of their own.
+    let is_inner = |other: &LauncherSpec| {
+        (choice.starter.is_none() || other.starters.is_empty())
+            && (other.starts != Starts::OnePerNode || launcher == Launcher::User)
+    };
+    let unread =
+        others.iter().filter(|(marker, read)| read.is_none() && is_inner(marker.launcher.spec()));
+    let mut unread = unread.map(|(marker, _)| marker.variable);
+    let of_other = || unread.find(|name| is_one && number(name).is_some());
+    let name = loose.or(local.map(|_| LOCAL_RANK)).or_else(of_other);
+    let Placement { rank, size, .. } = placement;
     let says = format!(
-        "{} rank 0 of 1 ({}, {})",
+        "{} rank {} of {} ({}, {})",
         says(launcher),
-        placement.rank.source,
-        placement.size.source
+        rank.value,
+        size.value,
+        rank.source,
+        size.source
     );
-    if let Some(name) = names.next() {
+    if let Some(name) = name {
         return Some(Finding::warning(
             DISAGREE,
             format!("{says}, but {} is set", display_variable(environment, name)),
-            ONE_OF_SEVERAL,
+            if is_one { ONE_OF_SEVERAL } else { ONE_OF_THE_NODE },
             format!(
-                "unset {name} if it is left from another job; otherwise set RANK, WORLD_SIZE and MASTER_ADDR, and {}=user",
-                overrides::LAUNCHER
+                "unset {name} if it is left from another job; otherwise set RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE and \
+                 MASTER_ADDR for each process, and {0}=user; or set {0}={launcher} if {1} is right",
+                overrides::LAUNCHER,
+                launcher.title()
             ),
         ));
     }
-    // mpirun and srun say on purpose that a job has one rank; a script's variables are passed on.
-    let by_hand = (launcher == Launcher::User).then(|| without_place(environment))?;
-    let sign = unplaced::beside_one_rank(&by_hand)?;
-    let by_itself = match sign.remedy.contains(overrides::LAUNCHER) {
-        true => String::new(),
-        false => format!(", or set {}=user for a process by itself", overrides::LAUNCHER),
-    };
+    if !is_one || launcher == Launcher::Alone {
+        return None;
+    }
+    let is_by_hand = launcher == Launcher::User && !explains(&|_| true);
+    let sign = match is_by_hand {
+        true => unplaced::beside_one_rank(&without_place(environment)),
+        false => foreign::finding(environment, ""),
+    }?;
     let remedy = format!(
-        "{}; unset RANK and WORLD_SIZE if they are left from another job{by_itself}",
-        sign.remedy
+        "set RANK, WORLD_SIZE and MASTER_ADDR for each process, or {}={launcher} for a process by itself",
+        overrides::LAUNCHER
     );
-    Some(Finding::warning(DISAGREE, format!("{says}; {}", sign.what), sign.why, remedy))
+    Some(Finding::warning(sign.code, format!("{says}; {}", sign.what), sign.why, remedy))
 }
+
+/// Why it matters that a node has several processes.
+const ONE_OF_THE_NODE: &str = "this process seems to be one of several on its node, and mpienv gives each of them the same rank";
 
 /// Returns the environment without the place of a process by itself, as `mpienv export` writes it.
 fn without_place(environment: &Environment) -> Environment {
     let names = ["RANK", "WORLD_SIZE", LOCAL_RANK, LOCAL_WORLD_SIZE, "MASTER_ADDR", "MASTER_PORT"];
-    let of_node = [("NODE_RANK", "0"), ("NNODES", "1")].into_iter();
-    let of_node = of_node.filter(|&(name, one)| environment.text(name) == Some(one));
-    environment
-        .with(names.into_iter().chain(of_node.map(|(name, _)| name)).map(|name| (name, None)))
+    let of_first = ["NODE_RANK", "JOB_COMPLETION_INDEX", PMIX_RANK].into_iter();
+    let of_first = of_first.filter(|name| environment.text(name) == Some("0"));
+    environment.with(names.into_iter().chain(of_first).map(|name| (name, None)))
 }
 
-/// Returns whether this process is the first of its node by the variables of any launcher. Those of
-/// the one that is selected may be left from another job.
+/// Returns whether this process is the first of several on its node by the variables of any launcher.
+/// Those of the one that is selected may be left from another job.
 pub(crate) fn is_first_by_any(environment: &Environment) -> bool {
     let places = markers(environment)
         .filter_map(|marker| (marker.launcher.spec().read)(environment, marker).ok());
-    let mut several = places.filter(|place| place.size.value > 1);
+    let mut several =
+        places.filter(|place| place.size.value > 1 && value_of(&place.local_size) != Some(1));
     several.any(|place| value_of(&place.local_rank).unwrap_or(place.rank.value) == 0)
 }
 
@@ -293,11 +343,8 @@ fn says(launcher: Launcher) -> String {
 }
 
 /// Reports other launchers whose complete variables contradict the selected one.
-fn disagreements(
-    environment: &Environment,
-    placement: &Placement,
-    choice: &Choice,
-) -> Vec<Finding> {
+fn disagreements(place: &Place<'_>) -> Vec<Finding> {
+    let Place { whole, environment, placement, choice, .. } = place;
     // Several markers may be of the same launcher.
     let mut known = HashSet::from([placement.launcher(), Launcher::Alone]);
     let markers = choice.rest.iter().filter(|marker| known.insert(marker.launcher));
@@ -307,6 +354,11 @@ fn disagreements(
     let differing =
         placements.filter(|other| differ(placement, other) && !is_around(other, placement));
     let known = |other: &Placement| match choice.starter {
+        _ if placement.launcher() == Launcher::Alone => {
+            (!passes_on(whole, other.launcher())).then(|| {
+                format!("{}={} is set for this process", overrides::LAUNCHER, Launcher::Alone)
+            })
+        }
         _ if is_of_daemon(environment, placement, other) => {
             Some("Slurm's variables belong to Open MPI's daemon on this node".to_owned())
         }
@@ -316,6 +368,13 @@ fn disagreements(
         _ => None,
     };
     differing.map(|other| disagreement(placement, &other, known(&other))).collect()
+}
+
+/// Returns whether a launcher has given its ranks the request to be alone, which a user has probably
+/// set for another process. A rank's script may set it on purpose.
+fn passes_on(environment: &Environment, launcher: Launcher) -> bool {
+    let starter = Starter::of(launcher, environment);
+    starter.is_some_and(|starter| starter.child.environment().text(overrides::LAUNCHER).is_some())
 }
 
 /// Returns whether Slurm's variables belong to Open MPI's daemon, which mpirun starts on each other

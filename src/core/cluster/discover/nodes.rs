@@ -141,14 +141,21 @@ fn check_started(node: Rank, started: &Placement) -> Result<(), Error> {
     if launcher == Launcher::User
         || launcher.spec().starts != Starts::Processes
         || started.size.value == 1
+        || node.size() == 1
     {
         return Ok(());
     }
+    let are_nodes = started.size.value == node.size();
     let are_counted = value_of(&started.node_count) == Some(node.size());
-    let number =
-        started.node_rank.as_ref().filter(|number| are_counted && number.value != node.index());
+    let number = started.node_rank.as_ref().filter(|_| are_counted);
     let local = started.local_rank.as_ref().filter(|local| local.value > 0);
-    let Some(Sourced { value, source }) = number.or(local) else { return Ok(()) };
+    let is_other = |number: &&Sourced<u32>| number.value != node.index();
+    // Where ranks are nodes, one host may play several.
+    let found = match are_nodes {
+        true => Some(&started.rank).filter(is_other),
+        false => number.filter(is_other).or(local),
+    };
+    let Some(Sourced { value, source }) = found else { return Ok(()) };
     let reason = format!("node {} of {} is asked for", node.index(), node.size());
     let of_shell = match launcher {
         Launcher::Slurm => "; $SLURM_NODEID before srun starts is the number of the script's node",

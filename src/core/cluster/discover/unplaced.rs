@@ -115,20 +115,38 @@ pub(super) fn beside_one_rank(environment: &Environment) -> Option<Finding> {
             error.remedy(),
         ));
     }
-    let sign = sign(environment, &format!("or set {}", by_itself()));
-    sign.filter(|sign| sign.severity > Severity::Note)
+    let of_launchers = of_launchers(environment, "").map(|(sign, _)| sign);
+    let sign = of_launchers.filter(|sign| sign.severity > Severity::Note);
+    sign.or_else(|| foreign::finding(environment, ""))
 }
 
+/// Returns the first warning, or else the first note: a note must not hide that other variables
+/// show several processes.
 fn sign(environment: &Environment, by_itself: &str) -> Option<Finding> {
-    let of_launchers = script(environment, by_itself)
-        .or_else(|| google_batch::task_of_array(environment, by_itself))
-        .or_else(|| oneccl::only_local(environment, by_itself));
-    let known = of_launchers.or_else(|| unexplained(environment));
-    // A note must not hide that other variables show several processes.
-    match known {
-        Some(known) if known.severity > Severity::Note => Some(known),
-        note => foreign::finding(environment, by_itself).or(note),
+    let is_warning = |finding: &Finding| finding.severity > Severity::Note;
+    let (known, explained) = of_launchers(environment, by_itself).unzip();
+    let known = match known {
+        Some(known) if is_warning(&known) => return Some(known),
+        note => note,
+    };
+    let known = match unexplained(environment, explained.flatten()) {
+        Some(found) if is_warning(&found) => return Some(found),
+        note => known.or(note),
+    };
+    foreign::finding(environment, by_itself).or(known)
+}
+
+/// Reports a script or a task that some launcher's variables explain, and that launcher if it is one
+/// of mpienv's.
+fn of_launchers(environment: &Environment, by_itself: &str) -> Option<(Finding, Option<Launcher>)> {
+    if let Some(script) = script(environment, by_itself) {
+        let name = script.code.strip_suffix("-not-a-task");
+        let launcher = name.and_then(|name| name.parse().ok());
+        return Some((script, launcher));
     }
+    let of_array = google_batch::task_of_array(environment, by_itself);
+    let of_array = of_array.map(|task| (task, Some(Launcher::GoogleBatch)));
+    of_array.or_else(|| Some((oneccl::only_local(environment, by_itself)?, None)))
 }
 
 /// Reports a script that runs once, however many processes its job has.
@@ -147,10 +165,12 @@ pub(crate) fn is_of_one_node(finding: &Finding, environment: &Environment) -> bo
     }
 }
 
-/// Reports launcher variables without the variable that identifies the launcher.
-fn unexplained(environment: &Environment) -> Option<Finding> {
+/// Reports launcher variables without the variable that identifies the launcher, except those of
+/// the launcher that is `explained`.
+fn unexplained(environment: &Environment, explained: Option<Launcher>) -> Option<Finding> {
     let all = Launcher::ALL
         .iter()
+        .filter(|launcher| Some(**launcher) != explained)
         .flat_map(|&launcher| launcher.variables().map(move |variable| (launcher, variable.name)));
     // First, because few are set.
     let is_set = |(_, name): &(Launcher, &str)| environment.is_set(name);
