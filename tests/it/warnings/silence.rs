@@ -95,3 +95,24 @@ fn mpiruns_ranks_warn_once() {
     let stderr = String::from_utf8(command.output().unwrap().stderr).unwrap();
     assert_eq!(stderr.matches("[launchers-disagree]").count(), 1, "{stderr}");
 }
+
+#[test]
+fn ranks_to_which_mpirun_passes_a_request_to_be_alone_warn_and_a_ranks_own_command_does_not() {
+    if !is_there("mpirun") {
+        return;
+    }
+    let said = |outside: &str, inside: &str| {
+        let mut command = clean("mpirun");
+        command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+        command.env("MPIENV_LAUNCHER", outside).args(["-n", "2", "--oversubscribe", "sh", "-c"]);
+        let script = format!("{inside} mpienv exec -- true");
+        String::from_utf8(command.arg(script).output().unwrap().stderr).unwrap()
+    };
+    let inherited = said("alone", "");
+    assert_eq!(
+        inherited.matches("MPIENV_LAUNCHER=alone says rank 0 of 1").count(),
+        2,
+        "{inherited}"
+    );
+    assert_eq!(said("", "MPIENV_LAUNCHER=alone"), "");
+}

@@ -292,9 +292,8 @@ pub(super) fn one_of_several(place: &Place<'_>) -> Option<Finding> {
             if is_one { ONE_OF_SEVERAL } else { ONE_OF_THE_NODE },
             format!(
                 "unset {name} if it is left from another job; otherwise set RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE and \
-                 MASTER_ADDR for each process, and {0}=user; or set {0}={launcher} if {1} is right",
+                 MASTER_ADDR for each process, and {0}=user; or set {0}={launcher} if that place is right",
                 overrides::LAUNCHER,
-                launcher.title()
             ),
         ));
     }
