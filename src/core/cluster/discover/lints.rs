@@ -80,8 +80,8 @@ pub(super) fn master_of_hosts(placement: &Placement, master: &Host) -> Option<Fi
     ))
 }
 
-/// Reports a user's `MASTER_ADDR` that is not the host that the platform or launcher names, where it
-/// lists no hosts. Only names are compared: a host may have several addresses.
+/// Reports a user's `MASTER_ADDR` that is not the host that the launcher names, where it lists no
+/// hosts. Only names are compared: a host may have several addresses.
 pub(super) fn master_of_platform(placement: &Placement, master: &Host) -> Option<Finding> {
     let Sourced { value: named, source } = placement.master_addr.as_ref()?;
     let is_comparable = master.address().is_none() && named.address().is_none();
@@ -323,7 +323,7 @@ fn without_place(environment: &Environment) -> Environment {
     environment.with(names.into_iter().chain(of_first).map(|name| (name, None)))
 }
 
-/// Returns whether this process is the first of several on its node by the variables of any launcher.
+/// Returns whether this process is the first of several on its node by any launcher's variables.
 /// Those of the one that is selected may be left from another job.
 pub(crate) fn is_first_by_any(environment: &Environment) -> bool {
     let places = markers(environment)
