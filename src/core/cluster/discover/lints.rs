@@ -247,10 +247,7 @@ pub(crate) const DISAGREE: &str = "launchers-disagree";
 pub(super) fn one_of_several(place: &Place<'_>) -> Option<Finding> {
     let Place { whole, environment, placement, choice, outer, .. } = place;
     let launcher = placement.launcher();
-    let own = [launcher, Launcher::Alone];
-    let others = choice.rest.iter().filter(|marker| !own.contains(&marker.launcher));
-    let read = |&marker: &Marker| (marker, (marker.launcher.spec().read)(environment, marker).ok());
-    let others: Vec<_> = others.map(read).collect();
+    let others = others(place);
     let explains = |is_it: &dyn Fn(&Placement) -> bool| {
         others.iter().any(|(_, read)| read.as_ref().is_some_and(is_it))
     };
@@ -333,6 +330,16 @@ pub(crate) fn is_first_by_any(environment: &Environment) -> bool {
     several.any(|place| value_of(&place.local_rank).unwrap_or(place.rank.value) == 0)
 }
 
+/// Returns the other launchers that may have started this process, each with the place that its
+/// variables give, if they can be read.
+fn others(place: &Place<'_>) -> Vec<(Marker, Option<Placement>)> {
+    // Several markers may be of the same launcher.
+    let mut known = HashSet::from([place.placement.launcher(), Launcher::Alone]);
+    let rest = place.choice.rest.iter().filter(|marker| known.insert(marker.launcher));
+    let read = |marker: Marker| (marker.launcher.spec().read)(&place.environment, marker).ok();
+    rest.map(|&marker| (marker, read(marker))).collect()
+}
+
 fn says(launcher: Launcher) -> String {
     match launcher {
         Launcher::User => format!("{} say", launcher.title()),
@@ -344,12 +351,8 @@ fn says(launcher: Launcher) -> String {
 /// Reports other launchers whose complete variables contradict the selected one.
 fn disagreements(place: &Place<'_>) -> Vec<Finding> {
     let Place { whole, environment, placement, choice, .. } = place;
-    // Several markers may be of the same launcher.
-    let mut known = HashSet::from([placement.launcher(), Launcher::Alone]);
-    let markers = choice.rest.iter().filter(|marker| known.insert(marker.launcher));
     // Incomplete variables do not indicate another launcher.
-    let placements =
-        markers.filter_map(|marker| (marker.launcher.spec().read)(environment, *marker).ok());
+    let placements = others(place).into_iter().filter_map(|(_, read)| read);
     let differing =
         placements.filter(|other| differ(placement, other) && !is_around(other, placement));
     let known = |other: &Placement| match choice.starter {
