@@ -147,7 +147,24 @@ fn the_only_rank_of_a_job_is_silent_if_it_is_one_on_purpose() {
         (ONE_OF_MPIRUN, &[("SLURM_JOB_ID", "7"), ("SLURM_NTASKS", "8")]),
         (ONE_OF_SRUN, &[("PMIX_RANK", "0"), ("NODE_RANK", "0")]),
         (EXPORTED, &[("PMIX_RANK", "0"), ("NUM_NODES", "1"), ("JOB_COMPLETION_INDEX", "0")]),
-        (EXPORTED, &[("LOCAL_SIZE", "1"), ("CROSS_RANK", "0"), ("CROSS_SIZE", "1")]),
+        // DeepSpeed on one GPU, in a batch script of a job with more tasks.
+        (
+            EXPORTED,
+            &[
+                ("LOCAL_SIZE", "1"),
+                ("CROSS_RANK", "0"),
+                ("CROSS_SIZE", "1"),
+                ("SLURM_JOB_ID", "7"),
+                ("SLURM_NTASKS", "8"),
+            ],
+        ),
+        // Sizes that a script sets for programs that it starts elsewhere.
+        (ONE_OF_SRUN, &[("WORLD_SIZE", "8"), ("MASTER_ADDR", "a")]),
+        (ONE_OF_MPIRUN, &[("WORLD_SIZE", "1"), ("JAX_NUM_PROCESSES", "1")]),
+        // Workers of a data loader, a replica, and Open MPI's number among all jobs of the node.
+        (ONE_OF_MPIRUN, &[("TASK_ID", "3"), ("NUM_WORKERS", "8"), ("NOMAD_ALLOC_INDEX", "2")]),
+        (ONE_OF_MPIRUN, &[("SNOWFLAKE_JOB_INDEX", "1"), ("SNOWFLAKE_JOBS_COUNT", "2")]),
+        (ONE_OF_MPIRUN, &[("OMPI_COMM_WORLD_NODE_RANK", "1")]),
         (EXPORTED, &[("PET_NODE_RANK", "0"), ("PET_NNODES", "1"), ("PET_MASTER_ADDR", "a")]),
         // torchrun in a pod of an indexed job.
         (
@@ -284,6 +301,9 @@ fn where_one_of_several_names_is_no_place_the_number_of_a_process_still_warns() 
         assert_eq!(read(&[script, vars]).warnings()[0].code, "place-unknown", "{vars:?}");
     }
     assert_eq!(read(&[script, &[("LOCAL_RANK", "0")]]).warnings(), []);
+    // One process with all devices.
+    let neuron = ["NEURON_PJRT_PROCESS_INDEX", "NEURON_PJRT_PROCESSES_NUM_DEVICES"];
+    assert_eq!(read(&[&[(neuron[0], "0"), (neuron[1], "32")]]).warnings(), []);
     // Platforms whose numbers have names of their own.
     for vars in [
         [("SNOWFLAKE_JOB_INDEX", "1"), ("SNOWFLAKE_JOBS_COUNT", "2")],
@@ -323,6 +343,9 @@ fn processes_that_a_task_or_a_pod_starts_beside_each_other_do_not_share_its_rank
     for (rank, node, local) in [("7", "0", "7"), ("9", "1", "1"), ("2", "1", "1")] {
         assert_eq!(child(rank, node, local).unwrap().rank().index().to_string(), rank);
     }
+    // Programs may set LOCAL_RANK to the number of a device.
+    let device = [("RANK", "0"), ("LOCAL_RANK", "4"), ("MASTER_ADDR", "j-0")];
+    assert_eq!(read(&[pod, &device]).rank().index(), 0);
     // A pod with several processes, whose master is this host.
     for master in ["dev-0", "localhost", "dev-0.ns"] {
         let own = [("RANK", "3"), ("HOSTNAME", "dev-0"), ("MASTER_ADDR", master)];

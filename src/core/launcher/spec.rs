@@ -174,6 +174,15 @@ pub(crate) struct Marker {
 }
 
 impl Marker {
+    /// Returns whether the variable numbers a process or a node, rather than counting them.
+    pub(crate) fn is_of_rank(self) -> bool {
+        let mut variables = self.launcher.variables();
+        let own = variables.find(|variable| variable.name == self.variable);
+        let counts =
+            |field: &str| field.contains("size") || ["nodes", "count", "workers"].contains(&field);
+        own.is_some_and(|variable| !counts(variable.field))
+    }
+
     /// Creates a placement from a rank and a world size.
     pub(crate) fn place(self, rank: Sourced<u32>, size: Sourced<u32>) -> Result<Placement, Error> {
         Placement::new(self.launcher, rank, size)

@@ -100,13 +100,12 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     let no_local = vars.local_rank.is_none() && vars.local_world_size.is_none();
     let has_platform = first_set(environment, PLATFORMS).is_some();
     // A process that a pod has started beside others, with the pod's own number as its rank.
-    let before = vars.node_rank.unwrap_or(0).saturating_add(vars.local_rank.unwrap_or(0));
     if has_platform
-        && let Some(local) = vars.local_rank
-        && rank.value < before
+        && vars.node_rank == Some(rank.value)
+        && let Some(local) = vars.local_rank.filter(|&local| local > 0)
     {
         let why =
-            "at least so many ranks come before it, and RANK is lower: RANK is the pod's number";
+            "RANK is the pod's number, as NODE_RANK is, and this process is not the pod's first";
         return Err(marker.launcher.refuse(Reason::Malformed(why.to_owned()), LOCAL_RANK, local));
     }
     if no_local
@@ -142,9 +141,11 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
 /// its pod has several.
 fn is_on_masters_host(environment: &Environment, rank: u32) -> bool {
     let Some(master) = environment.text(MASTER[0]).filter(|_| rank > 0) else { return false };
+    let host = master.parse::<Host>().ok();
     let label = |name: &str| name.split('.').next().unwrap_or(name).to_owned();
+    let is_name = host.as_ref().is_some_and(|host| host.address().is_none());
     let is_own = environment.text("HOSTNAME").is_some_and(|own| label(own) == label(master));
-    is_own || master.parse::<Host>().is_ok_and(|host| host.is_loopback())
+    is_name && is_own || host.is_some_and(|host| host.is_loopback())
 }
 
 /// Returns the number of pods, of which this one is the number `rank`. Kubeflow's PyTorchJob sets

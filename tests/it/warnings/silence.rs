@@ -114,5 +114,7 @@ fn ranks_to_which_mpirun_passes_a_request_to_be_alone_warn_and_a_ranks_own_comma
         2,
         "{inherited}"
     );
-    assert_eq!(said("", "MPIENV_LAUNCHER=alone"), "");
+    for inside in ["MPIENV_LAUNCHER=alone", "export MPIENV_LAUNCHER=alone; exec"] {
+        assert_eq!(said("", inside), "", "{inside}");
+    }
 }

@@ -40,18 +40,25 @@ const ENDS: &str = "ID INDEX NUMBER MY RANKID PROCID NODEID";
 const INDEPENDENT: &str = "CI CIRCLE SNAP BUILDKITE SEMAPHORE TEST TESTS JEST VITEST MOCHA NEXTEST \
                            XDIST SHARD ARRAY CLOUD_RUN PARSL";
 
-/// Numbers that do not follow these rules, each with its size or list of members: those of
-/// Snowflake's jobs, ByteDance's Arnold, Tencent's Taiji, NVIDIA's Grove, Google's TPU hosts, AWS
-/// Neuron and NVIDIA NIM.
+/// Numbers that do not follow these rules, each with its size: those of Snowflake's jobs,
+/// ByteDance's Arnold, NVIDIA's Grove and NVIDIA NIM.
 const PAIRS: &[(&str, &str)] = &[
     ("SNOWFLAKE_JOB_INDEX", "SNOWFLAKE_JOBS_COUNT"),
     ("ARNOLD_ID", "ARNOLD_WORKER_NUM"),
-    ("INDEX", "NODE_IP_LIST"),
     ("GROVE_PCLQ_POD_INDEX", "GROVE_PCSG_TEMPLATE_NUM_PODS"),
-    ("CLOUD_TPU_TASK_ID", "TPU_PROCESS_ADDRESSES"),
-    ("NEURON_PJRT_PROCESS_INDEX", "NEURON_PJRT_PROCESSES_NUM_DEVICES"),
     ("NIM_NODE_RANK", "NIM_NUM_COMPUTE_NODES"),
 ];
+
+/// The same with a list that has a member for each: those of Tencent's Taiji, Google's TPU hosts and
+/// AWS Neuron.
+const LISTED: &[(&str, &str)] = &[
+    ("INDEX", "NODE_IP_LIST"),
+    ("CLOUD_TPU_TASK_ID", "TPU_PROCESS_ADDRESSES"),
+    ("NEURON_PJRT_PROCESS_INDEX", "NEURON_PJRT_PROCESSES_NUM_DEVICES"),
+];
+
+/// Words of numbers that may be those of independent replicas, of which each has a launcher.
+const REPLICAS: &str = "NODE HOST MACHINE REPLICA POD ALLOC SLICE NODEID";
 
 /// Why signs of other processes matter.
 pub(super) const ONE_OF_SEVERAL: &str = "this process seems to be one of several, and mpienv treats it as the only one: each of them becomes rank 0";
@@ -63,23 +70,41 @@ fn is_in(lists: &[&str], word: &str) -> bool {
 
 /// Reports a number of this process among several that no launcher's variables explain.
 pub(super) fn finding(environment: &Environment, by_itself: &str) -> Option<Finding> {
-    let numbers = environment.texts().filter_map(|(name, value)| Number::of(name, value));
-    let numbers: Vec<_> = numbers.collect();
-    let is_pair = |(number, size): &(&str, &str)| {
-        let [number, size] = [number, size].map(|name| environment.text(name));
-        number.is_some_and(|number| digits::<u32>(number).is_some())
-            && size.is_some_and(|size| {
-                size.contains(',') || digits::<u32>(size).is_some_and(|size| size > 1)
-            })
+    let numbers: Vec<_> = numbers(environment).collect();
+    let is_number = |name| environment.text(name).and_then(digits::<u32>).is_some();
+    let counts = |name| environment.text(name).and_then(digits::<u32>).is_some_and(|n| n > 1);
+    let lists = |name| {
+        let list = environment.text(name).unwrap_or_default();
+        list.split(',').filter(|member| !member.trim().is_empty()).nth(1).is_some()
     };
-    let pair = PAIRS.iter().copied().find(is_pair).map(|(name, size)| (name, Some(size)));
+    let pair = PAIRS.iter().find(|(name, size)| is_number(name) && counts(size));
+    let pair = pair.or(LISTED.iter().find(|(name, list)| is_number(name) && lists(list)));
+    let pair = pair.map(|&(name, size)| (name, Some(size)));
     let sized =
         numbers.iter().filter_map(|number| Some((number.name, Some(number.size(environment)?))));
-    let mut pairs = pair.into_iter().chain(sized);
-    let (name, size) = pairs.next().or_else(|| {
+    let (name, size) = pair.into_iter().chain(sized).next().or_else(|| {
         let mut alone = numbers.iter().filter(|number| number.is_sign && number.value > 0);
         alone.next().map(|number| (number.name, None))
     })?;
+    Some(unknown(environment, name, size, by_itself))
+}
+
+/// Reports a number above 0 and its size beside the place of a launcher's only rank: what the rank
+/// has started is one of several.
+pub(super) fn of_launched(environment: &Environment) -> Option<Finding> {
+    numbers(environment).find_map(|number| {
+        let has_prefix = !number.prefix().is_empty();
+        let is_replica = number.name.split('_').any(|word| is_in(&[REPLICAS], word));
+        let size = number.size(environment).filter(|_| has_prefix && !is_replica)?;
+        (number.value > 0).then(|| unknown(environment, number.name, Some(size), ""))
+    })
+}
+
+fn numbers(environment: &Environment) -> impl Iterator<Item = Number<'_>> {
+    environment.texts().filter_map(|(name, value)| Number::of(name, value))
+}
+
+fn unknown(environment: &Environment, name: &str, size: Option<&str>, by_itself: &str) -> Finding {
     let number = display_variable(environment, name);
     let what = match size {
         Some(size) => {
@@ -88,7 +113,7 @@ pub(super) fn finding(environment: &Environment, by_itself: &str) -> Option<Find
         }
         None => format!("{number} is set, and no launcher's variables that mpienv reads"),
     };
-    Some(Finding::warning(
+    Finding::warning(
         "place-unknown",
         what,
         ONE_OF_SEVERAL,
@@ -96,7 +121,7 @@ pub(super) fn finding(environment: &Environment, by_itself: &str) -> Option<Find
             "set RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE and MASTER_ADDR from the variables of what starts the \
              processes; {by_itself}"
         ),
-    ))
+    )
 }
 
 /// A variable whose name numbers a process.
@@ -125,12 +150,16 @@ impl<'a> Number<'a> {
         Some(Number { name, value, is_sign: is_in(&[SIGNS], end) && name.len() > end.len() })
     }
 
-    /// Returns a variable of the same prefix that holds a size above 1, or a list of several hosts.
-    fn size(&self, environment: &'a Environment) -> Option<&'a str> {
-        // The words that describe the number are not the launcher's.
+    /// Returns the launcher's part of the name, without the words that describe the number.
+    fn prefix(&self) -> &'a str {
         let words = self.name.rsplit('_').take_while(|word| is_in(&[PARTS, ENDS], word));
         let words: usize = words.map(|word| word.len() + 1).sum();
-        let prefix = &self.name[..self.name.len().saturating_sub(words)];
+        &self.name[..self.name.len().saturating_sub(words)]
+    }
+
+    /// Returns a variable of the same prefix that holds a size above 1, or a list of several hosts.
+    fn size(&self, environment: &'a Environment) -> Option<&'a str> {
+        let prefix = self.prefix();
         let is_size = |&(name, value): &(&'a str, &str)| {
             let rest = match prefix {
                 "" => Some(name),

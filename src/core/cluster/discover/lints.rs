@@ -14,7 +14,7 @@ use crate::launcher::placement::Placement;
 use crate::launcher::starter::Starter;
 use crate::launcher::torchrun::AGENT_STORE;
 use crate::launcher::{
-    Launcher, LauncherSpec, Marker, Starts, display_variable, markers, open_mpi,
+    Launcher, LauncherSpec, Marker, Starts, display_variable, markers, open_mpi, user,
 };
 use crate::value::host::Host;
 use crate::value::port::{PortRange, UNPRIVILEGED};
@@ -270,8 +270,11 @@ pub(super) fn one_of_several(place: &Place<'_>) -> Option<Finding> {
     };
     let unread =
         others.iter().filter(|(marker, read)| read.is_none() && is_inner(marker.launcher.spec()));
-    let mut unread = unread.map(|(marker, _)| marker.variable);
-    let of_other = || unread.find(|name| is_one && number(name).is_some());
+    let mut unread = unread.filter(|(marker, _)| marker.is_of_rank());
+    let of_other = || {
+        let above_0 = unread.find(|(marker, _)| is_one && number(marker.variable).is_some());
+        above_0.map(|(marker, _)| marker.variable)
+    };
     let name = loose.or(local.map(|_| LOCAL_RANK)).or_else(of_other);
     let Placement { rank, size, .. } = placement;
     let says = format!(
@@ -297,10 +300,12 @@ pub(super) fn one_of_several(place: &Place<'_>) -> Option<Finding> {
     if !is_one || launcher == Launcher::Alone {
         return None;
     }
-    let is_by_hand = launcher == Launcher::User && !explains(&|_| true);
+    // DeepSpeed's launcher also sets these.
+    let is_by_hand =
+        launcher == Launcher::User && !environment.is_set(user::CROSS_SIZE) && !explains(&|_| true);
     let sign = match is_by_hand {
         true => unplaced::beside_one_rank(&without_place(environment)),
-        false => foreign::finding(environment, ""),
+        false => foreign::of_launched(environment),
     }?;
     let remedy = format!(
         "set RANK, WORLD_SIZE and MASTER_ADDR for each process, or {}={launcher} for a process by itself",
@@ -375,8 +380,13 @@ fn disagreements(place: &Place<'_>) -> Vec<Finding> {
 /// Returns whether a launcher has given its ranks the request to be alone, which a user has probably
 /// set for another process. A rank's script may set it on purpose.
 fn passes_on(environment: &Environment, launcher: Launcher) -> bool {
-    let starter = Starter::of(launcher, environment);
-    starter.is_some_and(|starter| starter.child.environment().text(overrides::LAUNCHER).is_some())
+    let Some(Starter { process, child, .. }) = Starter::of(launcher, environment) else {
+        return false;
+    };
+    // A script may become this process. slurmstepd's variables cannot be read.
+    let is_script = child.id == std::process::id();
+    let processes = [process].into_iter().chain(Some(child).filter(|_| !is_script));
+    processes.map(|one| one.environment()).any(|then| then.text(overrides::LAUNCHER).is_some())
 }
 
 /// Returns whether Slurm's variables belong to Open MPI's daemon, which mpirun starts on each other
