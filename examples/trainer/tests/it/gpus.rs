@@ -275,7 +275,7 @@ fn a_rank_that_is_lost_is_named_by_the_other_within_the_timeout() {
         run.env("PATH", crate::support::tool::inherited("PATH").unwrap());
         run.env("STAND_IN_DEVICES", "2").env("LOCAL_RANK", index.to_string());
         run.env("LOCAL_WORLD_SIZE", "2");
-        run.args(["--device", "cuda", "--epochs", "1000000", "--timeout", "10", "--lr", "0.1"]);
+        run.args(["--device", "cuda", "--epochs", "1000000", "--timeout", "60", "--lr", "0.1"]);
         run.arg("--data").arg(&folder);
         with_gpus(&mut run, &[]).map(Running::start)
     };
@@ -286,6 +286,6 @@ fn a_rank_that_is_lost_is_named_by_the_other_within_the_timeout() {
     let (code, said) = first.end();
     assert!(said.contains("rank 1"), "{said}");
     assert!(matches!(code, Some(3 | 124)), "{code:?} {said}");
-    assert!(killed.elapsed() < SLACK + Duration::from_secs(10));
+    assert!(killed.elapsed() < SLACK + Duration::from_secs(60));
     second.end();
 }
