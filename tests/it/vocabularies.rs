@@ -72,7 +72,7 @@ fn a_scheduler_of_mindspore_and_numbers_that_contradict_each_other_are_errors() 
     for (more, expected) in [
         (
             &[("MS_ROLE", "MS_SCHED")][..],
-            "msrun: MS_ROLE=\"MS_SCHED\": it does not determine the rank: the scheduler is no rank; ",
+            "msrun: MS_ROLE=\"MS_SCHED\": it does not determine the rank: the scheduler is not a rank; ",
         ),
         (
             &[("MS_ROLE", "MS_PSERVER")],
@@ -92,7 +92,7 @@ fn a_scheduler_of_mindspore_and_numbers_that_contradict_each_other_are_errors() 
     }
     // The scheduler of a script has no number at all.
     let scheduler: Pairs = &[("MS_ROLE", "MS_SCHED"), ("MS_WORKER_NUM", "2")];
-    assert!(error(scheduler).contains("the scheduler is no rank"));
+    assert!(error(scheduler).contains("the scheduler is not a rank"));
     // Where another launcher gives the rank, the cluster's variables do not.
     let of_slurm: Pairs = &[("SLURM_PROCID", "1"), ("SLURM_STEP_ID", "0"), ("SLURM_NTASKS", "2")];
     let cluster: Pairs = &[("MS_ROLE", "MS_WORKER"), ("MS_WORKER_NUM", "2")];
@@ -260,9 +260,9 @@ fn a_task_of_tf_config() {
     for (text, expected) in [
         (
             config(r#"{"type": "ps", "index": 0}"#),
-            "it does not determine the rank: a task of type ps is no rank; start processes of this role without mpienv",
+            "it does not determine the rank: a task of type ps is not a rank; start processes of this role without mpienv",
         ),
-        (config(r#"{"type": "evaluator", "index": 0}"#), "a task of type evaluator is no rank"),
+        (config(r#"{"type": "evaluator", "index": 0}"#), "a task of type evaluator is not a rank"),
         (config(r#"{"type": "worker", "index": 2}"#), "worker 2 is not in the cluster"),
         (config(r#"{"type": "worker"}"#), "no task with a type and an index"),
         (config("7").replace("b:2222", "b c"), "no task with a type and an index"),

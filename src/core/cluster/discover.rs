@@ -191,7 +191,8 @@ fn complete(place: &mut Place<'_>) -> Result<(), Error> {
 /// Returns what is suspicious about the place.
 fn lint(place: &mut Place<'_>, overrides: &Overrides) -> Vec<Finding> {
     let mut findings = mem::take(&mut place.placement.findings);
-    let of_place: Vec<_> = lints::findings(place).collect();
+    let others = lints::others(place);
+    let of_place = lints::findings(place, &others);
     let is_sure = overrides.launcher.is_some()
         || overrides.node.is_some()
         || place.choice.is_of_context
@@ -199,7 +200,7 @@ fn lint(place: &mut Place<'_>, overrides: &Overrides) -> Vec<Finding> {
     if place.is_unplaced && place.placement.launcher() == Launcher::Alone {
         findings.extend(unplaced::finding(&place.environment));
     } else if !is_sure {
-        findings.extend(lints::one_of_several(place));
+        findings.extend(lints::one_of_several(place, &others));
     }
     findings.extend(of_place);
     findings

@@ -106,22 +106,16 @@ fn pods(
             refuse(COUNT, nodes, why)
         }
         (Some(nodes), ..) => Ok(by(COUNT, nodes)),
-        (None, Some(size), Some(local)) => {
-            let why = format!(
-                "it counts pods here, and {LOCAL_WORLD_SIZE}={local} shows that it counts processes"
-            );
-            refuse(SIZE, size, why)
-        }
-        (None, Some(size), None) => match user::other_nodes(environment, size) {
-            Some(nodes) => {
-                let why = format!(
-                    "it counts pods here, and {}=\"{}\" shows that it counts processes",
-                    nodes.source, nodes.value
-                );
+        (None, Some(size), local) => {
+            let local = local.map(|local| format!("{LOCAL_WORLD_SIZE}={local}"));
+            let nodes = || user::other_nodes(environment, size);
+            let other = local.or_else(|| nodes().map(|n| format!("{}=\"{}\"", n.source, n.value)));
+            other.map_or(Ok(by(SIZE, size)), |other| {
+                let why =
+                    format!("it counts pods here, and {other} shows that it counts processes");
                 refuse(SIZE, size, why)
-            }
-            None => Ok(by(SIZE, size)),
-        },
+            })
+        }
         (None, None, _) => Err(marker.missing(environment, SIZE)),
     }
 }

@@ -59,8 +59,11 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     let vars: MsrunVars = marker.read(environment)?;
     let launcher = marker.launcher;
     if let Some(role) = vars.role.as_deref().filter(|role| *role != ROLES[0]) {
-        let why =
-            if role == ROLES[1] { "the scheduler is no rank" } else { "only MS_WORKER is a rank" };
+        let why = if role == ROLES[1] {
+            "the scheduler is not a rank"
+        } else {
+            "only MS_WORKER is a rank"
+        };
         return Err(marker.not_a_rank(why, ROLE, role));
     }
     // Scripts may name their workers instead.

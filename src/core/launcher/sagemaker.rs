@@ -14,7 +14,7 @@ variables! {
             HOSTS = "SM_HOSTS" => hosts: String, "`[\"algo-1\",\"algo-2\"]`: all hosts; the first is the master";
             CURRENT = "SM_CURRENT_HOST" => current: String, "`algo-1`: this host";
             GPUS = "SM_NUM_GPUS" => gpus: Option<String>, "this host's GPUs";
-            GROUPS = "SM_INSTANCE_GROUPS" => groups: Option<String>, "groups of hosts; with several, some hosts may be no ranks";
+            GROUPS = "SM_INSTANCE_GROUPS" => groups: Option<String>, "groups of hosts; with several, some hosts may not be ranks";
         }
     }
 }
@@ -40,7 +40,7 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     if let Some(groups) = &vars.groups
         && Json::parse(groups).is_ok_and(|list| list.texts().is_some_and(|list| list.len() > 1))
     {
-        let why = "the hosts of a group may be no ranks, such as those that load data";
+        let why = "the hosts of a group may not be ranks, such as those that load data";
         return Err(marker.cannot_place(why, GROUPS, groups));
     }
     let list = Json::parse(&vars.hosts).ok();

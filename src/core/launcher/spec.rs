@@ -231,15 +231,24 @@ impl Marker {
     /// Returns the error for a process whose rank does not follow from its platform's variables.
     pub(crate) fn cannot_place(self, why: &str, variable: &'static str, value: &str) -> Error {
         let remedy = "set RANK, WORLD_SIZE and MASTER_ADDR, or MPIENV_LAUNCHER=alone for a process by itself";
-        let reason = Reason::Malformed(format!("it does not determine the rank: {why}"));
-        Error::new(reason, remedy).by(self.launcher).of(variable).found(value)
+        self.unplaced(why, variable, value, remedy)
     }
 
     /// Returns the error for a process of another role than a rank's.
     pub(crate) fn not_a_rank(self, role: &str, variable: &'static str, value: &str) -> Error {
         let remedy =
             "start processes of this role without mpienv, or set MPIENV_LAUNCHER=alone for them";
-        let reason = Reason::Malformed(format!("it does not determine the rank: {role}"));
+        self.unplaced(role, variable, value, remedy)
+    }
+
+    fn unplaced(
+        self,
+        why: &str,
+        variable: &'static str,
+        value: &str,
+        remedy: &'static str,
+    ) -> Error {
+        let reason = Reason::Malformed(format!("it does not determine the rank: {why}"));
         Error::new(reason, remedy).by(self.launcher).of(variable).found(value)
     }
 

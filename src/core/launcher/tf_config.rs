@@ -79,7 +79,7 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
         return Err(malformed("no task with a type and an index".to_owned()));
     };
     if !OF_RANKS.contains(&kind) {
-        let why = format!("a task of type {kind} is no rank");
+        let why = format!("a task of type {kind} is not a rank");
         return Err(marker.not_a_rank(&why, CONFIG, text));
     }
     let (mut rank, mut endpoints) = (None, Vec::new());

@@ -7,7 +7,7 @@ use crate::environment::digits;
 use crate::error::Reason;
 use crate::launcher::prelude::*;
 use crate::launcher::{Launcher, MASTER, kubernetes, runpod};
-use crate::value::host::Host;
+use crate::value::host::{Host, first_label};
 use crate::value::rank::{Rank, RankError};
 use crate::value::sourced::Known;
 
@@ -142,9 +142,9 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
 fn is_on_masters_host(environment: &Environment, rank: u32) -> bool {
     let Some(master) = environment.text(MASTER[0]).filter(|_| rank > 0) else { return false };
     let host = master.parse::<Host>().ok();
-    let label = |name: &str| name.split('.').next().unwrap_or(name).to_owned();
     let is_name = host.as_ref().is_some_and(|host| host.address().is_none());
-    let is_own = environment.text("HOSTNAME").is_some_and(|own| label(own) == label(master));
+    let is_own =
+        environment.text("HOSTNAME").is_some_and(|own| first_label(own) == first_label(master));
     is_name && is_own || host.is_some_and(|host| host.is_loopback())
 }
 

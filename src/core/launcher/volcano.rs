@@ -8,6 +8,7 @@
 use crate::error::quote;
 use crate::finding::Finding;
 use crate::launcher::prelude::*;
+use crate::value::host::first_label;
 
 variables! {
     /// The variables of a job with the tasks `master` and `worker`. Other tasks change the names of
@@ -164,8 +165,4 @@ fn tasks(environment: &Environment) -> Vec<Task<'_>> {
 fn hosts<'a>(environment: &'a Environment, variable: &str) -> Vec<&'a str> {
     let list = environment.text(variable).unwrap_or_default();
     list.split(',').map(str::trim).filter(|host| !host.is_empty()).collect()
-}
-
-fn first_label(name: &str) -> &str {
-    name.split('.').next().unwrap_or(name)
 }

@@ -269,6 +269,11 @@ pub fn host_name() -> Option<String> {
     names.next().map(|name| name.trim().to_owned()).filter(|name| !name.is_empty())
 }
 
+/// Returns the name of a host without its domain.
+pub(crate) fn first_label(name: &str) -> &str {
+    name.split('.').next().unwrap_or(name)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -57,7 +57,7 @@ fn asked_for(
     let is_of_context = context.is_some_and(|context| {
         context.launcher == launcher && changed(environment, context).is_empty()
     });
-    // Each process that inherits the variable would be alone, and the ranks of a launcher do.
+    // If the ranks of a launcher inherit the variable, each of them is alone.
     let is_inherited = launcher == Launcher::Alone && explicit.source == overrides::LAUNCHER;
     let rest = if is_inherited { markers(environment).collect() } else { Vec::new() };
     Ok(Choice { rest, is_of_context, ..Choice::new(marker, explicit.source.clone()) })

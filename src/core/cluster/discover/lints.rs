@@ -16,7 +16,7 @@ use crate::launcher::torchrun::AGENT_STORE;
 use crate::launcher::{
     Launcher, LauncherSpec, Marker, Starts, display_variable, markers, open_mpi, user,
 };
-use crate::value::host::Host;
+use crate::value::host::{Host, first_label};
 use crate::value::port::{PortRange, UNPRIVILEGED};
 use crate::value::sourced::{Known, Sourced, source_of, value_of};
 
@@ -24,18 +24,17 @@ const LOCAL_RANK: &str = "LOCAL_RANK";
 const LOCAL_WORLD_SIZE: &str = "LOCAL_WORLD_SIZE";
 
 /// Returns all findings about this process's place.
-pub(super) fn findings(place: &Place<'_>) -> impl Iterator<Item = Finding> {
+pub(super) fn findings(place: &Place<'_>, others: &[Other]) -> Vec<Finding> {
     let Place { whole, environment, placement, outer, .. } = place;
     let inherited =
         outer.as_ref().and_then(|outer| partly_inherited(environment, placement, outer));
-    let others = [
+    let more = [
         local_rank_order(placement),
         stale_agent_store(environment, placement),
         pyxis_port(environment, placement),
     ];
-    let disagreements = disagreements(place);
-    let of_launchers = inherited.into_iter().chain(disagreements);
-    of_launchers.chain(others.into_iter().flatten()).chain(misspelled(whole))
+    let of_launchers = inherited.into_iter().chain(disagreements(place, others));
+    of_launchers.chain(more.into_iter().flatten()).chain(misspelled(whole)).collect()
 }
 
 /// Reports a range with ports that usually only root may open.
@@ -111,10 +110,7 @@ fn is_same(name: &Host, host: &Host) -> bool {
     if name.address().is_some() || host.address().is_some() {
         return name == host;
     }
-    let label = |host: &Host| {
-        let text = host.to_string().to_ascii_lowercase();
-        text.split('.').next().unwrap_or_default().to_owned()
-    };
+    let label = |host: &Host| first_label(&host.to_string()).to_ascii_lowercase();
     let (name, host) = (label(name), label(host));
     // `node10` is not `node1` in another network.
     let is_apart = |rest: &str| !rest.starts_with(|next: char| next.is_ascii_digit());
@@ -240,55 +236,22 @@ fn partly_inherited(
 pub(crate) const DISAGREE: &str = "launchers-disagree";
 
 /// Reports signs that this process is one of several, although its place says that it is the only
-/// rank of the job, or of its node: a number above 0 that the place does not explain.
+/// rank of the job, or of its node.
 ///
 /// Beside a rank that was set by hand or exported, this is also what would be an error or a warning
 /// for a process without a place. mpirun and srun say on purpose that a job has one rank.
-pub(super) fn one_of_several(place: &Place<'_>) -> Option<Finding> {
-    let Place { whole, environment, placement, choice, outer, .. } = place;
-    let launcher = placement.launcher();
-    let others = others(place);
-    let explains = |is_it: &dyn Fn(&Placement) -> bool| {
-        others.iter().any(|(_, read)| read.as_ref().is_some_and(is_it))
+pub(super) fn one_of_several(place: &Place<'_>, others: &[Other]) -> Option<Finding> {
+    let Place { environment, placement, .. } = place;
+    let (launcher, Placement { rank, size, .. }) = (placement.launcher(), placement);
+    let says = || {
+        let place = format!("{} rank {} of {}", says(launcher), rank.value, size.value);
+        format!("{place} ({}, {})", rank.source, size.source)
     };
-    let number = |name: &str| environment.text(name).and_then(digits::<u32>).filter(|&n| n > 0);
-    let is_one = placement.size.value == 1;
-    let loose = ["NODE_RANK", PMIX_RANK].into_iter().find(|name| {
-        let is_it = |rank| move |other: &Placement| other.rank.value == rank;
-        is_one && number(name).is_some_and(|rank| !explains(&is_it(rank)))
-    });
-    // What mpienv has set around this process is not of this job.
-    let is_left = outer.as_ref().is_some_and(|outer| outer.seen.is_known(whole, LOCAL_RANK));
-    let is_only = value_of(&placement.local_size) == Some(1) && !is_left;
-    let local = number(LOCAL_RANK)
-        .filter(|&local| is_only && !explains(&|other| value_of(&other.local_rank) == Some(local)));
-    // If the program that started this process is visible, an outer one left the variables. Pods
-    // of an indexed job may each have a launcher of their own.
-    let is_inner = |other: &LauncherSpec| {
-        (choice.starter.is_none() || other.starters.is_empty())
-            && (other.starts != Starts::OnePerNode || launcher == Launcher::User)
-    };
-    let unread =
-        others.iter().filter(|(marker, read)| read.is_none() && is_inner(marker.launcher.spec()));
-    let mut unread = unread.filter(|(marker, _)| marker.is_of_rank());
-    let of_other = || {
-        let above_0 = unread.find(|(marker, _)| is_one && number(marker.variable).is_some());
-        above_0.map(|(marker, _)| marker.variable)
-    };
-    let name = loose.or(local.map(|_| LOCAL_RANK)).or_else(of_other);
-    let Placement { rank, size, .. } = placement;
-    let says = format!(
-        "{} rank {} of {} ({}, {})",
-        says(launcher),
-        rank.value,
-        size.value,
-        rank.source,
-        size.source
-    );
-    if let Some(name) = name {
+    let is_one = size.value == 1;
+    if let Some(name) = contradiction(place, others) {
         return Some(Finding::warning(
             DISAGREE,
-            format!("{says}, but {} is set", display_variable(environment, name)),
+            format!("{}, but {} is set", says(), display_variable(environment, name)),
             if is_one { ONE_OF_SEVERAL } else { ONE_OF_THE_NODE },
             format!(
                 "unset {name} if it is left from another job; otherwise set RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE and \
@@ -301,8 +264,9 @@ pub(super) fn one_of_several(place: &Place<'_>) -> Option<Finding> {
         return None;
     }
     // DeepSpeed's launcher also sets these.
-    let is_by_hand =
-        launcher == Launcher::User && !environment.is_set(user::CROSS_SIZE) && !explains(&|_| true);
+    let is_by_hand = launcher == Launcher::User
+        && !environment.is_set(user::CROSS_SIZE)
+        && others.iter().all(|(_, read)| read.is_none());
     let sign = match is_by_hand {
         true => unplaced::beside_one_rank(&without_place(environment)),
         false => foreign::of_launched(environment),
@@ -311,7 +275,41 @@ pub(super) fn one_of_several(place: &Place<'_>) -> Option<Finding> {
         "set RANK, WORLD_SIZE and MASTER_ADDR for each process, or {}={launcher} for a process by itself",
         overrides::LAUNCHER
     );
-    Some(Finding::warning(sign.code, format!("{says}; {}", sign.what), sign.why, remedy))
+    Some(Finding::warning(sign.code, format!("{}; {}", says(), sign.what), sign.why, remedy))
+}
+
+/// Returns a variable that numbers this process above 0, although its place, which no other launcher's
+/// explains, says that it is the only one.
+fn contradiction(place: &Place<'_>, others: &[Other]) -> Option<&'static str> {
+    let Place { whole, environment, placement, choice, outer, .. } = place;
+    let explains = |is_it: &dyn Fn(&Placement) -> bool| {
+        others.iter().any(|(_, read)| read.as_ref().is_some_and(is_it))
+    };
+    let number = |name: &str| environment.text(name).and_then(digits::<u32>).filter(|&n| n > 0);
+    let is_one = placement.size.value == 1;
+    let loose = ["NODE_RANK", PMIX_RANK].into_iter().find(|name| {
+        let rank = number(name).filter(|_| is_one);
+        rank.is_some_and(|rank| !explains(&|other| other.rank.value == rank))
+    });
+    // What mpienv has set around this process is not of this job.
+    let is_left = || outer.as_ref().is_some_and(|outer| outer.seen.is_known(whole, LOCAL_RANK));
+    let local = number(LOCAL_RANK).filter(|&local| {
+        value_of(&placement.local_size) == Some(1)
+            && !is_left()
+            && !explains(&|other| value_of(&other.local_rank) == Some(local))
+    });
+    // If the program that started this process is visible, an outer one left the variables. Pods
+    // of an indexed job may each have a launcher of their own.
+    let is_inner = |other: &LauncherSpec| {
+        (choice.starter.is_none() || other.starters.is_empty())
+            && (other.starts != Starts::OnePerNode || placement.launcher() == Launcher::User)
+    };
+    let unread = others.iter().filter(|(marker, read)| {
+        read.is_none() && is_inner(marker.launcher.spec()) && marker.is_of_rank()
+    });
+    let mut unread = unread.map(|(marker, _)| marker.variable);
+    let of_other = || unread.find(|name| is_one && number(name).is_some());
+    loose.or(local.map(|_| LOCAL_RANK)).or_else(of_other)
 }
 
 /// Why it matters that a node has several processes.
@@ -335,9 +333,12 @@ pub(crate) fn is_first_by_any(environment: &Environment) -> bool {
     several.any(|place| value_of(&place.local_rank).unwrap_or(place.rank.value) == 0)
 }
 
-/// Returns the other launchers that may have started this process, each with the place that its
-/// variables give, if they can be read.
-fn others(place: &Place<'_>) -> Vec<(Marker, Option<Placement>)> {
+/// A launcher that may have started this process, and the place that its variables give, if they
+/// can be read.
+pub(super) type Other = (Marker, Option<Placement>);
+
+/// Returns the launchers other than the selected one.
+pub(super) fn others(place: &Place<'_>) -> Vec<Other> {
     // Several markers may be of the same launcher.
     let mut known = HashSet::from([place.placement.launcher(), Launcher::Alone]);
     let rest = place.choice.rest.iter().filter(|marker| known.insert(marker.launcher));
@@ -354,10 +355,10 @@ fn says(launcher: Launcher) -> String {
 }
 
 /// Reports other launchers whose complete variables contradict the selected one.
-fn disagreements(place: &Place<'_>) -> Vec<Finding> {
+fn disagreements(place: &Place<'_>, others: &[Other]) -> Vec<Finding> {
     let Place { whole, environment, placement, choice, .. } = place;
     // Incomplete variables do not indicate another launcher.
-    let placements = others(place).into_iter().filter_map(|(_, read)| read);
+    let placements = others.iter().filter_map(|(_, read)| read.as_ref());
     let differing =
         placements.filter(|other| differ(placement, other) && !is_around(other, placement));
     let known = |other: &Placement| match choice.starter {
@@ -374,7 +375,7 @@ fn disagreements(place: &Place<'_>) -> Vec<Finding> {
         )),
         _ => None,
     };
-    differing.map(|other| disagreement(placement, &other, known(&other))).collect()
+    differing.map(|other| disagreement(placement, other, known(other))).collect()
 }
 
 /// Returns whether a launcher has given its ranks the request to be alone, which a user has probably

@@ -114,13 +114,13 @@ pub(super) fn node(
     let Some(platform) = read.filter(is_platform) else {
         let index = environment.text(kubernetes::INDEX).and_then(|text| text.parse().ok());
         return match index.filter(|&index: &u32| index > node.index()) {
-            Some(index) => Err(other_node(node, kubernetes::INDEX, index)),
+            Some(index) => Err(not_the_platforms(node, kubernetes::INDEX, index)),
             None => Ok(placement),
         };
     };
     // Each of a job's groups of pods may count its own from 0, and the nodes are those of all.
     if platform.size.value == node.size() && platform.rank.value != node.index() {
-        return Err(other_node(node, &platform.rank.source, platform.rank.value));
+        return Err(not_the_platforms(node, &platform.rank.source, platform.rank.value));
     }
     Ok(Placement {
         master_addr: platform.master_addr,
@@ -156,7 +156,6 @@ fn check_started(node: Rank, started: &Placement) -> Result<(), Error> {
         false => number.filter(is_other).or(local),
     };
     let Some(Sourced { value, source }) = found else { return Ok(()) };
-    let reason = format!("node {} of {} is asked for", node.index(), node.size());
     let of_shell = match launcher {
         Launcher::Slurm => "; $SLURM_NODEID before srun starts is the number of the script's node",
         _ => "",
@@ -167,16 +166,20 @@ fn check_started(node: Rank, started: &Placement) -> Result<(), Error> {
         launcher.title(),
         launcher.spec().one_per_node
     );
-    let error = Error::new(Reason::Malformed(reason), remedy).by(launcher);
-    Err(error.of(source.clone()).found(value.to_string()))
+    Err(other_node(node, source, *value, remedy).by(launcher))
+}
+
+/// Returns the error for a number that is not the one that something else gives.
+fn other_node(node: Rank, variable: &str, found: u32, remedy: String) -> Error {
+    let reason = format!("node {} of {} is asked for", node.index(), node.size());
+    Error::new(Reason::Malformed(reason), remedy).of(variable.to_owned()).found(found.to_string())
 }
 
 /// Returns the error for a number that is not the platform's: two nodes would have the same ranks.
-fn other_node(node: Rank, variable: &str, found: u32) -> Error {
-    let reason = format!("node {} of {} is asked for", node.index(), node.size());
+fn not_the_platforms(node: Rank, variable: &str, found: u32) -> Error {
     let remedy =
         format!("ask for the number that the platform gives this node, or unset {variable}");
-    Error::new(Reason::Malformed(reason), remedy).of(variable.to_owned()).found(found.to_string())
+    other_node(node, variable, found, remedy)
 }
 
 /// Returns the same process as the only one on its node. Its rank and world size then count nodes.
