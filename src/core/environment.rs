@@ -200,11 +200,6 @@ impl Environment {
         let mut pairs = Vec::with_capacity(variables.len());
         for variable in variables {
             let Some(value) = self.get_str(variable.name)? else { continue };
-            // envy takes `+1` for a number; no launcher writes one.
-            let digits = value.strip_prefix('+').unwrap_or_default();
-            if !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit()) {
-                return Err(variable.invalid(value, "a plus sign".to_owned()));
-            }
             pairs.push((variable, value));
         }
         Ok(pairs)
@@ -225,6 +220,21 @@ fn fields(pairs: &[Pair]) -> Vec<(String, String)> {
     let fields =
         pairs.iter().map(|(variable, value)| (variable.field.to_owned(), (*value).to_owned()));
     fields.collect()
+}
+
+/// Returns an error if a number has a plus sign: envy takes one, but no launcher writes it. `parse`
+/// returns envy's error for some of the variables.
+fn refuse_plus(
+    pairs: &[Pair],
+    parse: &dyn Fn(&[Pair]) -> Option<envy::Error>,
+) -> Result<(), ReadError> {
+    for &(variable, value) in pairs.iter().filter(|(_, value)| value.starts_with('+')) {
+        // Text may begin with any sign. Only a number's field refuses the sign alone.
+        if let Some(envy::Error::Custom(_)) = parse(&[(variable, "+")]) {
+            return Err(variable.invalid(value, "a plus sign".to_owned()));
+        }
+    }
+    Ok(())
 }
 
 /// Returns the error that names the variable. `parse` returns envy's error for some of the
@@ -286,6 +296,7 @@ pub(crate) trait Variables: DeserializeOwned {
     fn read(environment: &Environment) -> Result<Self, ReadError> {
         let pairs = environment.pairs(Self::VARIABLES)?;
         let parse = |pairs: &[Pair]| envy::from_iter::<_, Self>(fields(pairs));
+        refuse_plus(&pairs, &|pairs| parse(pairs).err())?;
         parse(&pairs)
             .map_err(|error| explain(error, Self::VARIABLES, &pairs, &|pairs| parse(pairs).err()))
     }
@@ -437,6 +448,14 @@ mod tests {
             assert_eq!((&*name, &*value), ("A_RANK", bad));
         }
         assert_eq!(read(&[("A_RANK", "007")]).unwrap().a_rank, 7);
+    }
+
+    #[test]
+    fn text_may_begin_with_a_plus_sign() {
+        for name in ["+", "+1", "+0829", "+host"] {
+            let vars = read(&[("A_RANK", "1"), ("SOME_NAME", name)]).unwrap();
+            assert_eq!(vars.name.as_deref(), Some(name));
+        }
     }
 
     #[test]

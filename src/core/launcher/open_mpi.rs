@@ -181,7 +181,7 @@ fn rank_0(vars: &OpenMpiVars, environment: &Environment) -> Rank0 {
     let count = daemons.count;
     match (mpirun_is_alone(seen, environment), daemons.first_remote) {
         (Some(false), _) => usual,
-        (Some(true), Some(first)) if rank > 0 || daemon == 1 => match first.parse() {
+        (Some(true), Some(first)) if rank > 0 || daemon.get() == 1 => match first.parse() {
             Ok(host) => Rank0::First(Sourced::new(
                 host,
                 format!("{NODE_REGEX}: the first host after mpirun's, which has no rank"),
@@ -396,6 +396,17 @@ mod tests {
         let list = (NODE_REGEX, "nodeA,nodeB,nodeC@0(3)");
         let why = master(1, 1, &[(NUM_NODES, "2"), list, ranking]).unwrap_err();
         assert!(why.contains("3 hosts have a daemon but 2 have ranks: rank 1 cannot see"), "{why}");
+    }
+
+    #[test]
+    fn a_daemon_that_has_mpiruns_number_and_another_address_tells_nothing() {
+        let list = (NODE_REGEX, "nodeA,nodeB,nodeC@0(3)");
+        let own = (LOCAL_DAEMON_URI, "2.0;tcp://10.77.0.2:1");
+        let vars = [(NUM_NODES, "2"), list, own];
+        assert_eq!(master(2, 0, &vars), Ok("10.77.0.1".to_owned()));
+        assert!(
+            master(0, 0, &vars).unwrap_err().ends_with("whose daemon is 2.0;tcp://10.77.0.2:1")
+        );
     }
 
     #[test]

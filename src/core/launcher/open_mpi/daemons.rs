@@ -8,6 +8,8 @@
 //! daemon 2 proves that daemon 0 has none. [ORTE](https://github.com/open-mpi/ompi/tree/v4.1.x/orte/mca)
 //! has the code: `regx` writes the list, and `rmaps` fills the hosts.
 
+use std::num::NonZeroU32;
+
 use crate::environment::Environment;
 
 /// No job has as many hosts.
@@ -103,8 +105,8 @@ pub(super) struct Seen {
     pub size: u32,
     pub local_rank: u32,
     pub local_size: u32,
-    /// The number of this host's daemon, above 0.
-    pub daemon: u32,
+    /// The number of this host's daemon. Daemon 0 is mpirun.
+    pub daemon: NonZeroU32,
     /// How many hosts have ranks.
     pub nodes: u32,
 }
@@ -118,7 +120,8 @@ pub(super) fn are_placed_by_hand(environment: &Environment) -> bool {
 /// Returns whether mpirun's host, of more hosts with a daemon than with ranks, has no ranks.
 /// `None` if that cannot be seen from here.
 pub(super) fn mpirun_is_alone(seen: Seen, environment: &Environment) -> Option<bool> {
-    let Seen { rank, size, local_rank, local_size, daemon, nodes } = seen;
+    let Seen { rank, size, local_rank, local_size, nodes, .. } = seen;
+    let daemon = seen.daemon.get();
     // Daemons 0 to nodes - 1 have the ranks, or daemons 1 to nodes.
     if rank == 0 || daemon >= nodes {
         return Some(true);
@@ -153,7 +156,8 @@ pub(super) fn mpirun_is_alone(seen: Seen, environment: &Environment) -> Option<b
 
 /// The same for hosts that get a rank each in turn, until they are full.
 fn by_node(seen: Seen) -> Option<bool> {
-    let Seen { rank, size, local_rank, local_size, daemon, nodes } = seen;
+    let Seen { rank, size, local_rank, local_size, nodes, .. } = seen;
+    let daemon = seen.daemon.get();
     // How many ranks precede this one if this host is the first or the second of two.
     if nodes == 2 {
         let other = size.checked_sub(local_size)?;
@@ -225,11 +229,11 @@ mod tests {
         let nodes = places.iter().map(|place| place.0).max().unwrap() + 1;
         let vars = if by_node { vec![(MAPPING, "node")] } else { Vec::new() };
         let environment = Environment::from_vars(vars);
-        let seen = places.iter().enumerate().map(|(rank, &(host, local_rank, local_size))| {
-            let (rank, daemon) = (rank as u32, host + u32::from(idle));
-            Seen { rank, size, local_rank, local_size, daemon, nodes }
-        });
-        let seen = seen.filter(|seen| seen.daemon > 0);
+        let seen =
+            places.iter().enumerate().filter_map(|(rank, &(host, local_rank, local_size))| {
+                let daemon = NonZeroU32::new(host + u32::from(idle))?;
+                Some(Seen { rank: rank as u32, size, local_rank, local_size, daemon, nodes })
+            });
         seen.map(|seen| mpirun_is_alone(seen, &environment)).collect()
     }
 
