@@ -177,16 +177,17 @@ impl Environment {
         self.is_current
     }
 
-    /// Returns the names that are UTF-8, in alphabetical order.
+    /// Returns the names that are UTF-8 without control characters, in alphabetical order: they may
+    /// become a part of an error, which is one line.
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
-        self.vars.iter().filter_map(|(name, _)| name.to_str())
+        self.vars.iter().filter_map(|(name, _)| one_line(name))
     }
 
-    /// Returns the variables whose names and values are UTF-8, in alphabetical order. ASCII
-    /// whitespace around a value is removed.
+    /// Returns the variables of these names whose values are UTF-8. ASCII whitespace around a value
+    /// is removed.
     pub(crate) fn texts(&self) -> impl Iterator<Item = (&str, &str)> {
         let vars = self.vars.iter();
-        vars.filter_map(|(name, value)| Some((name.to_str()?, value.to_str()?.trim_ascii())))
+        vars.filter_map(|(name, value)| Some((one_line(name)?, value.to_str()?.trim_ascii())))
     }
 
     /// Returns whether a variable is set and not blank.
@@ -204,6 +205,10 @@ impl Environment {
         }
         Ok(pairs)
     }
+}
+
+fn one_line(name: &OsStr) -> Option<&str> {
+    name.to_str().filter(|name| !name.contains(char::is_control))
 }
 
 /// Parses a number that consists of digits only. The standard library's parsers take a plus sign
@@ -420,6 +425,14 @@ mod tests {
         let removed = added.with([("ADDED", None)]);
         assert_eq!((removed.get("ADDED"), removed.text("OTHER")), (None, Some("2")));
         assert_eq!(removed.with([("OTHER", None)]), none);
+    }
+
+    #[test]
+    fn a_name_of_several_lines_is_not_listed() {
+        let environment = Environment::from_vars([("A\nB", "1"), ("C", " 2")]);
+        assert_eq!(environment.names().collect::<Vec<_>>(), ["C"]);
+        assert_eq!(environment.texts().collect::<Vec<_>>(), [("C", "2")]);
+        assert_eq!(environment.text("A\nB"), Some("1"));
     }
 
     #[test]

@@ -124,6 +124,28 @@ fn two_processes_of_a_platforms_job_of_one_node_do_not_share_a_port() {
 }
 
 #[test]
+fn a_port_that_was_derived_and_exported_is_the_one_that_auto_gives_inside() {
+    for builder in Job::of_each() {
+        let job = builder.clone().nodes(2).build().or_else(|_| builder.build()).unwrap();
+        let mut vars = job.environment(0).unwrap();
+        vars.push(("MPIENV_MASTER_PORT".to_owned(), "auto".to_owned()));
+        // Not every launcher identifies a job of several nodes.
+        let Ok(outer) = ClusterInfo::from_vars(vars.clone()) else { continue };
+        let Ok(exports) = outer.exports() else { continue };
+        if outer.world_size() == 1 {
+            continue;
+        }
+        let set = exports.iter().filter_map(|(name, value)| Some((name.into(), value?.into())));
+        let inner = ClusterInfo::from_vars(vars.into_iter().chain(set)).unwrap();
+        assert_eq!(inner.master_port(), outer.master_port(), "{}", outer.launcher());
+    }
+    let by_hand: Pairs =
+        &[("RANK", "0"), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "a"), ("MPIENV_MASTER_PORT", "auto")];
+    let error = ClusterInfo::from_vars(by_hand.iter().copied()).unwrap_err();
+    assert_eq!(error.variable(), Some("MPIENV_MASTER_PORT"));
+}
+
+#[test]
 fn the_port_of_enroots_hook_is_a_finding_because_all_steps_of_a_job_have_it() {
     let step: Pairs = &[
         ("SLURM_PROCID", "1"),

@@ -158,7 +158,10 @@ fn any_environment_is_read_or_refused_with_a_remedy() {
             .map_err(|error| TestCaseError::fail(format!("after its own exports: {error}")))?;
         prop_assert_eq!(again.rank(), info.rank());
         prop_assert_eq!(again.master_addr().ok(), info.master_addr().ok());
-        prop_assert_eq!(again.master_port(), info.master_port());
+        // The port of the only rank may be this process's own.
+        if info.world_size() > 1 {
+            prop_assert_eq!(again.master_port(), info.master_port());
+        }
         Ok(())
     });
 }

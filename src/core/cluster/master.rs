@@ -210,12 +210,16 @@ pub(crate) fn port(
         Some(Sourced { value: MasterPort::Fixed(port), source }) => {
             Some(Sourced::new(port, source))
         }
-        Some(Sourced { value: MasterPort::FromJob, .. }) => Some(own.clone().ok_or_else(|| {
-            Error::new(Reason::NoJobIdentity, "give a number as the port")
-                .by(placement.launcher())
-                .of(overrides::MASTER_PORT)
-        })?),
-        None => environment.setting(MASTER_PORT)?,
+        Some(Sourced { value: MasterPort::FromJob, .. }) if own.is_some() => own.clone(),
+        asked => {
+            let set = environment.setting(MASTER_PORT)?;
+            // It may be the port that was derived for the job before its place was exported.
+            if asked.is_some() && set.is_none() {
+                let error = Error::new(Reason::NoJobIdentity, "give a number as the port");
+                return Err(error.by(placement.launcher()).of(overrides::MASTER_PORT));
+            }
+            set
+        }
     };
     let platforms = placement.master_port.clone();
     let is_used = port.is_none() && platforms.is_none();

@@ -71,7 +71,7 @@ pub enum MasterPort {
     /// A fixed port.
     Fixed(Port),
     /// A port derived from the job's identity, in the [`PortRange`], so that jobs and steps have
-    /// different ports.
+    /// different ports. If the launcher does not identify the job, the port in `MASTER_PORT`.
     FromJob,
 }
 
