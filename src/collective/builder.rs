@@ -4,7 +4,7 @@
 mod tests;
 
 use std::fmt;
-use std::io;
+use std::io::{self, Write};
 use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::Duration;
@@ -135,9 +135,9 @@ impl<'a> GroupBuilder<'a> {
             meets_at: None,
             listener: None,
             on_lost: OnLost(Arc::new(|error| {
-                // In one piece: a launcher merges what several ranks write at this time.
-                let line = format!("{error}\n");
-                eprint!("{line}");
+                // In one piece: a launcher merges what several ranks write at this time. The process
+                // must end even if stderr cannot be written.
+                let _ = io::stderr().write_all(format!("{error}\n").as_bytes());
                 error.kind().exit_code()
             })),
         }

@@ -84,25 +84,32 @@ pub fn run<T: Send>(
 ) -> Result<Vec<T>> {
     let ranks = group(size, timeout)?;
     let first_panic = OnceLock::new();
-    Ok(thread::scope(|scope| {
+    thread::scope(|scope| {
         let (work, first_panic) = (&work, &first_panic);
         let start = |(index, rank): (usize, ThreadRank)| {
-            scope.spawn(move || {
+            let run = move || {
                 let mut group = rank.into();
                 // Dropped before the group, from which the other ranks learn of the panic.
                 let _noting = NotingPanic { index, first_panic };
                 work(&mut group)
-            })
+            };
+            thread::Builder::new().spawn_scoped(scope, run)
         };
-        let threads: Vec<_> = ranks.into_iter().enumerate().map(start).collect();
+        let mut threads = Vec::new();
+        // If a thread cannot be started, the other ranks learn that its rank has left.
+        let started = ranks.into_iter().enumerate().try_for_each(|rank| {
+            threads.push(start(rank)?);
+            Ok(())
+        });
         let mut results: Vec<_> = threads.into_iter().map(|thread| thread.join()).collect();
+        started.map_err(CollectiveError::Socket)?;
         if let Some(&first) = first_panic.get() {
             results.swap(0, first);
         }
         let result =
             |result: thread::Result<T>| result.unwrap_or_else(|panic| resume_unwind(panic));
-        results.into_iter().map(result).collect()
-    }))
+        Ok(results.into_iter().map(result).collect())
+    })
 }
 
 /// Notes the rank whose thread panics first.

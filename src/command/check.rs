@@ -6,7 +6,7 @@ mod connections;
 #[cfg(feature = "gpu")]
 mod gpu;
 mod map;
-mod measurement;
+pub(crate) mod measurement;
 mod mesh;
 
 use std::io;

@@ -48,6 +48,7 @@ use std::collections::BTreeSet;
 use std::str::FromStr;
 use std::sync::LazyLock;
 
+use crate::cluster::answer::PMIX_RANK;
 use crate::cluster::context::Seen;
 use crate::environment::{Environment, Variable};
 use crate::value::name::{self, UnknownName};
@@ -234,7 +235,7 @@ impl Launcher {
         match self.spec().mpi {
             MpiFamily::None => false,
             MpiFamily::Pmi | MpiFamily::PmiOrPmix => {
-                ["PMIX_RANK", "PMI_RANK"].into_iter().any(|name| environment.get(name).is_some())
+                [PMIX_RANK, "PMI_RANK"].into_iter().any(|name| environment.get(name).is_some())
             }
             MpiFamily::OpenMpi | MpiFamily::Spectrum | MpiFamily::Mpich | MpiFamily::CrayMpich => {
                 true
@@ -321,11 +322,6 @@ pub(crate) fn restarts(launcher: Launcher) -> Option<&'static str> {
 /// describe the process that started the workers, unless a launcher in between has set its own.
 pub(crate) fn local_variables() -> BTreeSet<&'static str> {
     specs().flat_map(|spec| spec.local).copied().collect()
-}
-
-/// Records every launcher's variables as they are now.
-pub(crate) fn seen(environment: &Environment) -> Seen {
-    Seen::of(environment, VARIABLES.iter().copied())
 }
 
 /// What users call launchers, with blanks between them, and the names to use.

@@ -14,7 +14,7 @@ use crate::cluster::threads::{ThreadCount, ThreadVariables};
 use crate::environment::Environment;
 use crate::error::{Error, Reason};
 use crate::export::{Exports, Placeholders, Set, Target, TargetFile, TemplateError};
-use crate::launcher::{Launcher, VARIABLES, seen};
+use crate::launcher::{Launcher, VARIABLES};
 use crate::value::rank::Rank;
 use crate::value::sourced::Known;
 
@@ -201,7 +201,7 @@ pub(crate) fn of_rank(info: &ClusterInfo, options: &Options) -> Result<Exports, 
     threads.set.iter().for_each(|(name, count)| exports.set(*name, count.to_string()));
     set_interface(info, &mut exports);
     if let Some(launcher) = context {
-        let context = context_of(info, options, launcher, seen(&info.inherited), &exports);
+        let context = context_of(info, options, launcher, Seen::now(&info.inherited), &exports);
         exports.set(CONTEXT, context.to_text());
     }
     Ok(exports)
@@ -272,7 +272,7 @@ pub(crate) fn of_program(
         context.or_else(|| (is_placed || is_torn || is_other()).then_some(info.launcher()));
     if let Some(launcher) = context {
         let launcher = if is_gone { Launcher::User } else { launcher };
-        let context = context_of(info, options, launcher, seen(&after), &exports);
+        let context = context_of(info, options, launcher, Seen::now(&after), &exports);
         exports.set(CONTEXT, context.to_text());
     }
     Ok((exports, file))

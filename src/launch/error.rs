@@ -83,7 +83,7 @@ pub enum LaunchError {
     /// No thread could be started to copy the workers' lines.
     #[error(
         "cannot read the workers' output: {0}; raise the limit of processes and threads (ulimit \
-         -u) or of memory (ulimit -v), or let the workers write to files"
+         -u), of open files (ulimit -n) or of memory (ulimit -v), or let the workers write to files"
     )]
     Thread(io::Error),
     /// A worker's program could not be started.

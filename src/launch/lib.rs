@@ -159,7 +159,7 @@ impl Launch {
             && let Some(range) = info.default_port_range()
         {
             let mut own = info.clone();
-            own.set_own_port(port::free_port(range, 0)?, port::WHY);
+            own.set_own_port(port::free_port(range)?, port::WHY);
             let workers = own.workers(per_node)?;
             return Ok(Launch { range: Some(range), ..Launch::with_workers(workers) });
         }
@@ -231,7 +231,7 @@ impl Launch {
     /// # Errors
     /// Returns an error if the job has more than 4096 ranks, or if no port is free.
     pub fn simulated(job: &simulate::Job) -> Result<Launch, LaunchError> {
-        let port = port::free_port(PortRange::default(), 0)?;
+        let port = port::free_port(PortRange::default())?;
         Launch::simulated_with_master(job.clone().with_master(Host::LOOPBACK, port))
     }
 

@@ -127,6 +127,16 @@ fn refused(is_link: bool) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, reason)
 }
 
+/// Refuses a file or a folder of another user that was there before. A new one on a network's disk
+/// may get another owner than its process.
+fn check_owner(owner: u32) -> io::Result<()> {
+    if owner == geteuid().as_raw() {
+        return Ok(());
+    }
+    let reason = "it belongs to another user, who could read or change the output";
+    Err(io::Error::new(io::ErrorKind::InvalidInput, reason))
+}
+
 /// A folder whose files may be written need not be readable.
 const FOLDER: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 /// Does not wait for the other end of a pipe, which is refused afterwards.
@@ -138,15 +148,21 @@ struct Open(OwnedFd);
 impl Open {
     /// Opens a folder in this one, and creates it if needed.
     fn folder(&self, name: &str) -> io::Result<Open> {
-        match mkdirat(&self.0, name, Mode::from_raw_mode(0o777)) {
+        let made = mkdirat(&self.0, name, Mode::from_raw_mode(0o777));
+        match made {
             Ok(()) | Err(Errno::EXIST) => {}
             Err(error) => return Err(error.into()),
         }
         let opened = openat(&self.0, name, FOLDER | OFlags::NOFOLLOW, Mode::empty());
-        opened.map(Open).map_err(|error| match self.kind(name) {
+        let opened = opened.map_err(|error| match self.kind(name) {
             Some(FileType::Symlink) => refused(true),
             _ => error.into(),
-        })
+        })?;
+        match made {
+            Ok(()) => {}
+            Err(_) => check_owner(fstat(&opened)?.st_uid)?,
+        }
+        Ok(Open(opened))
     }
 
     /// Opens a regular file in this folder.
@@ -166,9 +182,11 @@ impl Open {
         if FileType::from_raw_mode(opened.st_mode) != FileType::RegularFile {
             return Err(refused(false));
         }
-        // A new file on a network's disk may get another owner than its process.
-        if kind.is_some() && opened.st_uid != geteuid().as_raw() {
-            let reason = "it belongs to another user, who could read or change the output";
+        if kind.is_some() {
+            check_owner(opened.st_uid)?;
+        }
+        if opened.st_nlink > 1 {
+            let reason = "it has another name (a hard link), whose content would be replaced too";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, reason));
         }
         // The workers inherit the flags.

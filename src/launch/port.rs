@@ -4,6 +4,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener};
 
 use crate::error::LaunchError;
+use crate::process::random;
 use mpienv_core::seam::ports_from;
 use mpienv_core::{Port, PortRange};
 
@@ -15,11 +16,11 @@ const LOOPBACK: [IpAddr; 2] = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6A
 
 /// Returns a port of the range on which nothing listens now.
 ///
-/// Each process and attempt starts its search elsewhere, so that jobs started at once do not choose
-/// the same port.
-pub(super) fn free_port(range: PortRange, attempt: u32) -> Result<Port, LaunchError> {
+/// Each search starts elsewhere, so that jobs started at once do not choose the same port. In
+/// containers, the numbers of their processes are the same.
+pub(super) fn free_port(range: PortRange) -> Result<Port, LaunchError> {
     let mut why = io::Error::from(io::ErrorKind::AddrInUse);
-    for port in ports_from(range, u64::from(std::process::id()) * 7 + u64::from(attempt)) {
+    for port in ports_from(range, random()) {
         match is_free(port) {
             Ok(true) => return Ok(port),
             Ok(false) => {}

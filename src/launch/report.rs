@@ -63,9 +63,9 @@ impl LaunchReport {
             Cause::Worker { stderr, .. } => stderr.clone().unwrap_or_default(),
             Cause::Stalled { .. } | Cause::Other { .. } => Vec::new(),
         };
-        let earlier = earlier.iter().zip(base..);
-        let earlier =
-            earlier.map(|(failure, number)| format!("attempt {number}: {}", failure.summary()));
+        let earlier = earlier.iter().zip(0..).map(|(failure, restarts)| {
+            format!("attempt {}: {}", base.saturating_add(restarts), failure.summary())
+        });
         LaunchReport {
             stderr,
             after: Some(seconds(failure.after.0)),

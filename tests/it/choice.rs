@@ -105,6 +105,10 @@ fn the_only_rank_of_a_job_warns_if_any_other_variable_shows_that_it_is_one_of_se
         (ONE_OF_SRUN, &[("NODE_RANK", "2")], "NODE_RANK"),
         (ONE_OF_SRUN, &[("NODE_RANK", "2"), ("LOCAL_RANK", "1")], "NODE_RANK"),
         (ONE_OF_SRUN, &[("RANK", "2")], "RANK"),
+        // A launcher's local rank or node, without its rank.
+        (EXPORTED, &[("OMPI_COMM_WORLD_LOCAL_RANK", "2")], "OMPI_COMM_WORLD_LOCAL_RANK"),
+        (EXPORTED, &[("SLURM_LOCALID", "2")], "SLURM_LOCALID"),
+        (EXPORTED, &[("PALS_NODEID", "2")], "PALS_NODEID"),
         (ONE_OF_SRUN, &[("JAX_PROCESS_ID", "2")], "JAX_PROCESS_ID"),
         (ONE_OF_MPIRUN, &[("SLURM_PROCID", "3"), ("SLURM_STEP_ID", "0")], "SLURM_PROCID"),
         (
@@ -207,6 +211,20 @@ fn where_all_ranks_have_one_wrong_place_the_other_launchers_first_one_warns() {
 }
 
 #[test]
+fn torchruns_workers_do_not_repeat_what_their_first_one_says() {
+    for (rank, warns) in [("0", true), ("1", false)] {
+        let outer = [("OMPI_COMM_WORLD_RANK", "0"), ("OMPI_COMM_WORLD_SIZE", "2")];
+        let local = [("OMPI_COMM_WORLD_LOCAL_RANK", "0"), ("OMPI_COMM_WORLD_LOCAL_SIZE", "2")];
+        let own = [("RANK", rank), ("WORLD_SIZE", "4"), ("LOCAL_RANK", rank)];
+        let more = [("LOCAL_WORLD_SIZE", "4"), ("TORCHELASTIC_RUN_ID", "1")];
+        let of_node = [("GROUP_RANK", "0"), ("GROUP_WORLD_SIZE", "1"), ("MASTER_ADDR", "a")];
+        let info = read(&[&outer, &local, &own, &more, &of_node]);
+        assert_eq!((info.launcher(), info.rank().to_string()), (Launcher::Torchrun, rank.into()));
+        assert_eq!(!info.warnings().is_empty(), warns, "{rank}: {:?}", info.warnings());
+    }
+}
+
+#[test]
 fn a_node_that_is_asked_for_is_not_another_one_than_the_launchers() {
     let task = |node| {
         let of_step =
@@ -225,6 +243,9 @@ fn a_node_that_is_asked_for_is_not_another_one_than_the_launchers() {
     for right in [task("0"), of_mpirun("0")] {
         assert_eq!(asked(right).unwrap().rank(), node);
     }
+    // srun may place rank 0 on another node than the first.
+    let arbitrary = [task("1"), vec![("SLURM_PROCID", "1"), ("SLURM_NODEID", "0")]].concat();
+    assert_eq!(asked(arbitrary).unwrap().rank(), node);
     // A batch script's shell has replaced $SLURM_NODEID before srun started.
     let error = asked(task("1")).unwrap_err().to_string();
     assert!(error.starts_with("Slurm: SLURM_PROCID=\"1\": node 0 of 2 is asked for"), "{error}");
@@ -285,7 +306,10 @@ fn a_master_that_the_platform_does_not_name_is_a_warning_with_both() {
     };
     let pod = [("PET_NODE_RANK", "0"), ("PET_NNODES", "2"), ("PET_MASTER_ADDR", "t-node-0-0.t")];
     let found = warned(&[&pod[..], &[("MASTER_ADDR", "old-master-0")]].concat()).unwrap();
-    assert_eq!(found.what, "MASTER_ADDR=old-master-0, but PET_MASTER_ADDR names t-node-0-0.t");
+    assert_eq!(
+        found.what,
+        "MASTER_ADDR=old-master-0, but rank 0's host is t-node-0-0.t (PET_MASTER_ADDR)"
+    );
     assert!(found.remedy.contains("MPIENV_MASTER_ADDR=old-master-0"), "{found}");
     for same in ["t-node-0-0", "T-node-0-0.t.ns.svc", "10.0.0.7", "127.0.0.1"] {
         assert_eq!(warned(&[&pod[..], &[("MASTER_ADDR", same)]].concat()), None, "{same}");

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
+use crate::support::root::is_root;
 use crate::support::tool::{clean, is_there};
 use mpienv::simulate::Job;
 use mpienv::{ClusterInfo, Launcher};
@@ -74,8 +75,20 @@ fn a_log_that_is_not_a_regular_file_is_left_as_it_is() {
     refuses(&out, "it exists and is not a regular file");
     std::os::unix::fs::symlink("/dev/null", &err).unwrap();
     refuses(&err, "it is a symbolic link, which mpienv does not follow here");
+    let precious = folder.path().join("precious");
+    fs::write(&precious, "kept").unwrap();
+    fs::remove_file(&out).unwrap();
+    fs::hard_link(&precious, &out).unwrap();
+    refuses(&out, "it has another name (a hard link), whose content would be replaced too");
+    assert_eq!(fs::read_to_string(precious).unwrap(), "kept");
     assert!(launch().status.success());
     assert_eq!(fs::read_to_string(out).unwrap(), "x\n");
+    if is_root() {
+        std::os::unix::fs::chown(&rank, Some(12_345), None).unwrap();
+        let output = said(&launch());
+        let text = format!("cannot write {rank:?}: it belongs to another user, who could read");
+        assert!(output.contains(&text), "{output}");
+    }
 }
 
 #[cfg(unix)]

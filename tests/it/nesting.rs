@@ -177,6 +177,56 @@ fn under_launch_and_exec_the_inner_of_any_two_launchers_places_the_process() {
 }
 
 #[test]
+fn what_mpienv_has_set_around_the_only_rank_of_an_inner_job_is_no_sign_of_several() {
+    for outer in launchers() {
+        for (between, vars) in layers(&outer) {
+            for inner in inner_launchers() {
+                let inner = job(&inner, 1, 1);
+                // A place by hand is compared with that of a platform around it.
+                if inner.launcher() == Launcher::User {
+                    continue;
+                }
+                let vars = over(&vars, inner.environment(0).unwrap());
+                let mut warnings = ClusterInfo::from_vars(vars).unwrap().warnings();
+                // A script that sets only some of its variables is another matter.
+                warnings
+                    .retain(|one| !["stale-agent-store", "partly-inherited"].contains(&one.code));
+                let outer = job(&outer, 1, 1).launcher();
+                assert_eq!(warnings, [], "{} in {between} of {outer}", inner.launcher());
+            }
+        }
+    }
+}
+
+#[test]
+fn a_process_that_was_alone_and_has_started_several_is_not_rank_0_of_1_in_silence() {
+    for (vars, said) in [
+        // What `prterun` sets: mpienv asks its server, which this test does not have.
+        ("PMIX_RANK=2 PMIX_NAMESPACE=prterun-a-1@1", "PMIx gave no answer"),
+        ("SLURM_STEP_ID=0 SLURM_STEP_NUM_TASKS=8", "SLURM_PROCID is not set"),
+        ("SLURM_JOB_ID=7 SLURM_NTASKS=8", "[slurm-not-a-task]"),
+        ("OMPI_COMM_WORLD_LOCAL_RANK=2", "[place-unknown]"),
+        ("NODE_RANK=2", "NODE_RANK"),
+        ("ACME_RANK=2 ACME_SIZE=4", "[place-unknown]"),
+        ("ACME_COLOR=2", ""),
+    ] {
+        for around in ["", "mpienv exec -- ", "mpienv launch --nproc-per-node 1 -- "] {
+            let words = format!("{around}env {vars} mpienv exec -- true");
+            let output = nested(&words).output().unwrap();
+            let stderr = String::from_utf8(output.stderr).unwrap();
+            // A worker of launch has a place, so that the text is another one.
+            let is_said = stderr.contains(said) || around.contains("launch");
+            assert!(is_said, "{words}: {stderr}");
+            assert_eq!(stderr.is_empty(), said.is_empty(), "{words}: {stderr}");
+        }
+    }
+    // What was said once is not said again.
+    let words = "ACME_RANK=2 ACME_SIZE=4 mpienv exec -- mpienv exec -- true";
+    let stderr = String::from_utf8(nested(words).output().unwrap().stderr).unwrap();
+    assert_eq!(stderr.matches("[place-unknown]").count(), 1, "{stderr}");
+}
+
+#[test]
 fn without_mpienv_between_two_launchers_the_inner_places_the_process_or_both_are_named() {
     let mut right = 0;
     for outer in &launchers() {

@@ -37,6 +37,24 @@ fn workers_inherit_the_token() {
 }
 
 #[test]
+fn each_launch_of_a_whole_job_draws_a_token_for_its_ranks() {
+    let tokens = || {
+        let mut command = crate::support::tool::clean("mpienv");
+        command.args(["launch", "--nproc-per-node", "2", "--", "sh", "-c"]);
+        command.arg(r#"echo "${MPIENV_CONTEXT##*token=}""#).env("MASTER_PORT", "31803");
+        let output = command.output().unwrap();
+        let lines: Vec<String> = String::from_utf8(output.stdout)
+            .unwrap()
+            .lines()
+            .map(|line| line[4..].to_owned())
+            .collect();
+        assert!(lines.len() == 2 && lines[0] == lines[1] && lines[0].len() == 32, "{lines:?}");
+        lines
+    };
+    assert_ne!(tokens(), tokens());
+}
+
+#[test]
 fn flux_tasks_of_two_instances_are_two_jobs() {
     let task = |path: &str| {
         let vars = [

@@ -98,7 +98,7 @@ impl Checkpoint {
                 file.get(&part.name).and_then(NamedTensor::to_tensor).ok_or_else(|| {
                     not_a_checkpoint(path, format!("there is no tensor {}", part.name))
                 })?;
-            if !part.fits(read.world) {
+            if !part.fits() {
                 let text = format!("tensor {} does not fit into its whole", part.name);
                 return Err(not_a_checkpoint(path, text));
             }
@@ -177,22 +177,30 @@ impl Checkpoint {
 }
 
 impl Part {
-    /// Returns whether the part lies in its whole, which must not be larger than the parts of
-    /// `world` ranks can fill, because merging allocates it.
-    fn fits(&self, world: u32) -> bool {
+    /// Returns whether the part lies in its whole.
+    fn fits(&self) -> bool {
         let Part { shape, offset, tensor, .. } = self;
         let ends = offset.iter().zip(&tensor.shape).map(|(offset, size)| offset.checked_add(*size));
         let whole = shape.iter().try_fold(1, |product: usize, &size| product.checked_mul(size));
-        let most = tensor.data.len() as u128 * u128::from(world);
         [tensor.shape.len(), offset.len()] == [shape.len(); 2]
             && ends.zip(shape).all(|(end, size)| end.is_some_and(|end| end <= *size))
-            && whole.is_some_and(|whole| whole as u128 <= most)
+            && whole.is_some()
     }
 }
 
 /// Merges the parts of tensor number `index`.
 fn merge_tensor(index: usize, parts: &[(PathBuf, Checkpoint)]) -> Result<Part, Error> {
     let Part { name, shape, .. } = &parts[0].1.places[index];
+    let (given, world) = (parts.len(), parts[0].1.world);
+    let name_all = format!("checkpoints: name the folders of all {world} ranks");
+    // Nothing is allocated that the parts cannot fill.
+    let count: usize = shape.iter().product();
+    let most: usize = parts.iter().map(|(_, part)| part.places[index].tensor.data.len()).sum();
+    if most < count {
+        return Err(Error::input(format!(
+            "of the {count} numbers of {name}, at most {most} are in the {given} {name_all}"
+        )));
+    }
     let mut whole = Tensor::zeros(shape.clone());
     // For each number, the checkpoint that it comes from.
     let mut sources: Vec<Option<usize>> = vec![None; whole.data.len()];
@@ -215,10 +223,9 @@ fn merge_tensor(index: usize, parts: &[(PathBuf, Checkpoint)]) -> Result<Part, E
     }
     if let Some(at) = sources.iter().position(Option::is_none) {
         let missing = sources.iter().filter(|source| source.is_none()).count();
-        let (count, given, world) = (sources.len(), parts.len(), parts[0].1.world);
         return Err(Error::input(format!(
             "{missing} of the {count} numbers of {name}, starting with number {at}, are in none of \
-             the {given} checkpoints: name the folders of all {world} ranks"
+             the {given} {name_all}"
         )));
     }
     let layout = format!("[{}]", vec!["-"; shape.len()].join(", "));

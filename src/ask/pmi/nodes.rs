@@ -72,7 +72,7 @@ fn groups(text: &str) -> Option<Vec<Group>> {
         let inner = inner.strip_prefix('(')?.strip_suffix(')')?.split("),(");
         let once = inner.map(numbers).collect::<Option<Vec<Group>>>()?;
         let times = usize::try_from(digits::<u32>(&after[..end])?).ok()?;
-        if times.checked_mul(once.len())? > MOST_RANKS as usize {
+        if times.checked_mul(once.len())?.checked_add(groups.len())? > MOST_RANKS as usize {
             return None;
         }
         groups.extend((0..times).flat_map(|_| once.iter().copied()));
@@ -144,6 +144,9 @@ mod tests {
         }
         let all = u32::MAX;
         assert_eq!(place(0, all, "(vector,(0,1,1))"), None);
+        // Each repetition is possible, and all together would fill the memory.
+        let repeated = format!("(vector{})", ",[(0,1,1)]x16777216".repeat(1000));
+        assert_eq!(place(0, 4, &repeated), None);
         let many = format!("(vector,(0,{all},{all}))");
         assert_eq!(place(1, 2, &many).unwrap().node_count, Some(1));
     }

@@ -14,6 +14,7 @@ use std::fmt;
 use std::io;
 use std::mem;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener};
+use std::panic::{self, AssertUnwindSafe};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::{self, JoinHandle};
@@ -34,7 +35,9 @@ use serde::{Deserialize, Serialize};
 /// Exits the process from any thread. Nothing is dropped: the main thread may never return from
 /// MPI.
 pub(super) fn exit(error: &CollectiveError, on_lost: &OnLost) -> ! {
-    let code = (on_lost.0)(error);
+    // A handler that panics must not leave the other ranks waiting for this one.
+    let code = panic::catch_unwind(AssertUnwindSafe(|| (on_lost.0)(error)));
+    let code = code.unwrap_or_else(|_| error.kind().exit_code());
     signal_hook::low_level::exit(code.into())
 }
 

@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use socket2::{SockRef, TcpKeepalive};
@@ -139,17 +140,18 @@ fn exchange_hellos(
         let (host, seconds) = (contacts[rank as usize].host.clone(), timeout.as_secs_f64());
         CollectiveError::TimedOut { rank, host, seconds }
     };
-    let (accepted, joined) = std::thread::scope(|scope| {
+    let (accepted, joined) = thread::scope(|scope| {
         let places = &mut places;
-        let accepted =
-            scope.spawn(|| handshake::accept(listener, rank, &key, places, deadline, &stop, late));
+        let accept = || handshake::accept(listener, rank, &key, places, deadline, &stop, late);
+        let accepted = thread::Builder::new().spawn_scoped(scope, accept)?;
         let joined = handshake::join(&addresses, rank, &key, deadline);
         stop.store(joined.is_err(), Ordering::Relaxed);
         let accepted = accepted.join().unwrap_or_else(|_| {
             Err(CollectiveError::Socket(io::Error::other("a thread panicked")))
         });
-        (accepted, joined)
-    });
+        Ok((accepted, joined))
+    })
+    .map_err(CollectiveError::Socket)?;
     let joined = joined.map_err(|(index, refusal)| {
         let Contact { host, address, .. } = &contacts[index];
         lost(index, host.clone(), format!("{address}: {refusal}"))

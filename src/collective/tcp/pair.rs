@@ -96,10 +96,11 @@ impl Pair<'_> {
         let (other, host) = (self.other(), self.host.clone());
         let (stop, (begun, over)) = (Stop::default(), mpsc::channel::<()>());
         let (connected, ended) = thread::scope(|scope| {
-            let worker = scope.spawn(|| {
+            let work = || {
                 let _begun = begun;
                 self.tcp(&stop).and_then(join)
-            });
+            };
+            let worker = thread::Builder::new().spawn_scoped(scope, work)?;
             let mut ended = None;
             while over.recv_timeout(BEAT) == Err(RecvTimeoutError::Timeout) {
                 if ended.is_none() {
@@ -109,8 +110,9 @@ impl Pair<'_> {
                     }
                 }
             }
-            (worker.join(), ended)
-        });
+            Ok((worker.join(), ended))
+        })
+        .map_err(CollectiveError::Socket)?;
         let panicked = |_| Err(CollectiveError::Socket(io::Error::other("a thread panicked")));
         match (connected.unwrap_or_else(panicked), ended) {
             (connected, None) => connected,

@@ -37,11 +37,14 @@ pub(super) fn figure_or_dash(value: Option<f64>) -> String {
     value.map_or("-".to_owned(), figure)
 }
 
+/// The widest column. A wider one makes the formatting panic.
+pub(crate) const WIDEST: usize = u16::MAX as usize;
+
 /// Aligns columns to the left, and those of numbers, which are all but the first one, to the right.
 pub(crate) fn table(rows: &[Vec<String>], has_numbers: bool) -> String {
     let width = |column: usize| {
         let cells = rows.iter().filter_map(|row| row.get(column));
-        cells.map(|cell| cell.chars().count()).max().unwrap_or_default()
+        cells.map(|cell| cell.chars().count()).max().unwrap_or_default().min(WIDEST)
     };
     let mut text = String::new();
     for row in rows {

@@ -260,7 +260,11 @@ fn connect(
 ) -> (Result<TcpStream, Refusal>, Option<TcpStream>) {
     let deadline = Instant::now() + patience;
     thread::scope(|scope| {
-        let incoming = scope.spawn(|| accept(listener, shared, own, to, deadline).ok());
+        let accept = || accept(listener, shared, own, to, deadline).ok();
+        let incoming = match thread::Builder::new().spawn_scoped(scope, accept) {
+            Ok(incoming) => incoming,
+            Err(error) => return (Err(error.into()), None),
+        };
         let outgoing = join(address, shared, own, to, deadline);
         (outgoing, incoming.join().ok().flatten())
     })

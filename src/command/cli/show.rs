@@ -2,6 +2,7 @@
 
 use std::io;
 
+use crate::command::check::measurement::WIDEST;
 use crate::command::doctor::devices::HostDevices;
 use crate::command::{doctor, protection};
 use crate::{ClusterInfo, Environment, Finding, Host, OwnAddr, OwnInterface, host_name};
@@ -198,7 +199,8 @@ impl Details<'_> {
 pub(super) fn table(info: &ClusterInfo, more: &[[String; 3]]) -> String {
     let rows = [&rows(info), more].concat();
     let width = |column: fn(&[String; 3]) -> &String| {
-        rows.iter().map(|row| column(row).chars().count()).max().unwrap_or_default()
+        let widest = rows.iter().map(|row| column(row).chars().count()).max();
+        widest.unwrap_or_default().min(WIDEST)
     };
     let (names, values) = (width(|row| &row[0]), width(|row| &row[1]));
     let (bold, dim) = (anstyle::Style::new().bold(), anstyle::Style::new().dimmed());

@@ -57,10 +57,10 @@ impl Answer {
         }
     }
 
-    /// Returns whether the server provides every value of this process. `prterun` alone sets no
+    /// Returns whether the server provides every value of a process that nothing else places. `prterun` alone sets no
     /// size, so that its variables do not place a process.
-    pub(super) fn gives_all(&self, environment: &Environment, is_unplaced: bool) -> bool {
-        self.server == Server::Pmix && is_unplaced && environment.get(PMIX_RANK).is_some()
+    pub(super) fn gives_all(&self, unplaced: &Environment) -> bool {
+        self.server == Server::Pmix && unplaced.get(PMIX_RANK).is_some()
     }
 
     /// Returns the place that the server provides.

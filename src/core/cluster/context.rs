@@ -7,10 +7,11 @@
 
 use std::collections::BTreeMap;
 
-use crate::cluster::answer::Answer;
+use crate::cluster::answer::{Answer, PMIX_RANK};
+use crate::cluster::discover::foreign;
 use crate::environment::Environment;
 use crate::error::{Error, Reason};
-use crate::launcher::Launcher;
+use crate::launcher::{Launcher, VARIABLES};
 use crate::value::job::fnv_1a;
 use crate::value::rank::Rank;
 
@@ -79,6 +80,12 @@ impl Seen {
         Seen(set.collect())
     }
 
+    /// Records every variable that may number a process, as they are now.
+    pub(crate) fn now(environment: &Environment) -> Seen {
+        let of_launchers = VARIABLES.iter().copied().chain([PMIX_RANK]);
+        Seen::of(environment, of_launchers.chain(foreign::names(environment)))
+    }
+
     /// Records that the variable is set to this value, or unset.
     pub(crate) fn put(&mut self, name: &str, value: Option<&str>) {
         match value {
@@ -90,6 +97,12 @@ impl Seen {
     /// Returns whether a variable is recorded and has the same value now.
     pub(crate) fn is_known(&self, environment: &Environment, name: &str) -> bool {
         current(environment, name).is_some_and(|hash| self.0.get(name) == Some(&hash))
+    }
+
+    /// Returns the environment without the variables that are recorded and have the same value now.
+    pub(crate) fn without(&self, environment: &Environment) -> Environment {
+        let known = self.0.keys().filter(|name| self.is_known(environment, name));
+        environment.with(known.map(|name| (name.as_str(), None)))
     }
 
     /// Returns whether a variable was set or changed since. A variable that is merely gone proves

@@ -112,9 +112,11 @@ fn count_different<T: Ord, I: IntoIterator<Item = T>>(
     list: &str,
     devices: impl Fn(&str) -> Result<I, String>,
 ) -> Result<usize, String> {
-    let all = list.split(',').map(|entry| devices(entry.trim()));
-    let all = all.collect::<Result<Vec<_>, _>>()?;
-    Ok(all.into_iter().flatten().collect::<BTreeSet<_>>().len())
+    let mut different = BTreeSet::new();
+    for entry in list.split(',') {
+        different.extend(devices(entry.trim())?);
+    }
+    Ok(different.len())
 }
 
 /// Parses a number or a range. A range above any node's devices is none.

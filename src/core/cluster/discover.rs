@@ -3,7 +3,7 @@
 mod auth;
 mod builder;
 mod choice;
-mod foreign;
+pub(crate) mod foreign;
 pub(crate) mod lints;
 mod nodes;
 mod parents;
@@ -22,7 +22,7 @@ use crate::cluster::overrides::{ASKED, Overrides, RESTART_COUNT};
 use crate::cluster::{device, master, nccl, overrides, threads};
 use crate::environment::Environment;
 use crate::error::{Error, Reason};
-use crate::finding::Finding;
+use crate::finding::{Finding, Severity};
 use crate::launcher::placement::Placement;
 use crate::launcher::starter::{ON_ONE_HOST, Starter};
 use crate::launcher::{
@@ -83,11 +83,15 @@ impl ClusterInfoBuilder {
         let context = Context::find(whole)?;
         let choice = choose(whole, explicit, context.as_ref())?;
         let environment = choice.without_outer(whole, context.as_ref());
-        // A process is deliberately alone if an override or an exported context says so.
-        let is_unplaced = choice.marker.launcher == Launcher::Alone
-            && explicit.is_none()
-            && !choice.is_of_context;
-        let read = self.placement(&environment, choice.marker, is_unplaced);
+        // A process is deliberately alone if an override says so, or if an exported context does and
+        // nothing has changed since.
+        let is_unplaced = choice.marker.launcher == Launcher::Alone && explicit.is_none();
+        let own = context.as_ref().filter(|_| choice.is_of_context);
+        let unplaced = is_unplaced.then(|| match own {
+            Some(own) => own.seen.without(&environment),
+            None => environment.clone(),
+        });
+        let read = self.placement(&environment, choice.marker, unplaced.as_ref());
         let (mut placement, choice) = match self.overrides.node {
             Some(node) => {
                 let marker = Marker { launcher: Launcher::User, variable: "" };
@@ -114,23 +118,23 @@ impl ClusterInfoBuilder {
             placement = answer.fill(placement)?;
         }
         let azure = AzureVars::find(&environment)?;
-        Ok(Place { whole, environment, placement, choice, is_unplaced, own, outer, azure, threads })
+        Ok(Place { whole, environment, placement, choice, unplaced, own, outer, azure, threads })
     }
 
-    /// Reads what the launcher provides about this process. Fails if its variables show a job but
-    /// not this process's place in it.
+    /// Reads what the launcher provides about this process. Fails if its variables, those that are
+    /// `unplaced`, show a job but not this process's place in it.
     fn placement(
         &self,
         environment: &Environment,
         marker: Marker,
-        is_unplaced: bool,
+        unplaced: Option<&Environment>,
     ) -> Result<Placement, Error> {
         let answer = self.overrides.answer.as_ref();
-        if let Some(answer) = answer.filter(|answer| answer.gives_all(environment, is_unplaced)) {
-            return answer.placement(environment);
-        }
-        if is_unplaced {
-            unplaced::refuse(environment)?;
+        if let Some(unplaced) = unplaced {
+            if let Some(answer) = answer.filter(|answer| answer.gives_all(unplaced)) {
+                return answer.placement(unplaced);
+            }
+            unplaced::refuse(unplaced)?;
         }
         let placement = (marker.launcher.spec().read)(environment, marker)?;
         unplaced::refuse_worker(environment, &placement)?;
@@ -156,8 +160,9 @@ struct Place<'a> {
     environment: Environment,
     placement: Placement,
     choice: Choice,
-    /// Whether nothing places this process, and no option or variable asks for that.
-    is_unplaced: bool,
+    /// The variables that may show a job, if none places this process, and no option or variable
+    /// asks for that.
+    unplaced: Option<Environment>,
     /// What mpienv chose for this process, if no launcher has started it since.
     own: Option<Context>,
     /// What mpienv chose for the surrounding job, in which a launcher started this process.
@@ -193,12 +198,14 @@ fn lint(place: &mut Place<'_>, overrides: &Overrides) -> Vec<Finding> {
     let mut findings = mem::take(&mut place.placement.findings);
     let others = lints::others(place);
     let of_place = lints::findings(place, &others);
+    let is_disagreement =
+        |finding: &Finding| finding.code == lints::DISAGREE && finding.severity > Severity::Note;
     let is_sure = overrides.launcher.is_some()
         || overrides.node.is_some()
-        || place.choice.is_of_context
-        || of_place.iter().any(|finding| finding.code == lints::DISAGREE);
-    if place.is_unplaced && place.placement.launcher() == Launcher::Alone {
-        findings.extend(unplaced::finding(&place.environment));
+        || of_place.iter().any(is_disagreement);
+    let is_alone = place.placement.launcher() == Launcher::Alone;
+    if let Some(unplaced) = place.unplaced.as_ref().filter(|_| is_alone) {
+        findings.extend(unplaced::finding(unplaced, place.own.is_some()));
     } else if !is_sure {
         findings.extend(lints::one_of_several(place, &others));
     }

@@ -102,9 +102,13 @@ impl ClusterInfo {
             found.extend(warnings);
             found.extend(others());
         } else {
-            // Of ranks that all have the same wrong place, another launcher's first one warns.
+            // Of ranks that all have the same wrong place, another launcher's first one warns. A
+            // launcher that sets each rank's variables anew gives none that is inherited.
+            let can_be_same = !self.launcher().spec().is_always_seen;
             let is_of_place = |finding: &Finding| {
-                finding.code == lints::DISAGREE && lints::is_first_by_any(&self.inherited)
+                finding.code == lints::DISAGREE
+                    && can_be_same
+                    && lints::is_first_by_any(&self.inherited)
             };
             found.extend(warnings.filter(is_of_place));
         }

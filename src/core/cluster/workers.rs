@@ -9,6 +9,7 @@ use crate::launcher::placement::{LaunchStyle, Placement};
 use crate::launcher::{Launcher, local_variables};
 use crate::value::port::Port;
 use crate::value::sourced::Sourced;
+use crate::value::token::Token;
 
 /// Why a process cannot start workers if nothing tells how many processes its node has.
 pub const NO_LOCAL_SIZE: &str = "the launcher does not provide the local size";
@@ -105,6 +106,14 @@ impl ClusterInfo {
     pub fn set_own_port(&mut self, port: Port, source: &'static str) {
         self.meeting.port = Sourced::new(port, source);
         self.meeting.port_scope = Scope::Job;
+    }
+
+    /// Gives the job a token that only its own ranks have, unless the user has given a secret.
+    #[doc(hidden)]
+    pub fn set_own_token(&mut self, token: &str) {
+        if self.meeting.token_scope == Scope::Job {
+            self.meeting.token = Token::new(token);
+        }
     }
 
     /// Returns the same process as the only one on its node: the rank is the node's number.

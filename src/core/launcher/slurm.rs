@@ -193,9 +193,9 @@ pub(crate) fn outside_of_steps(environment: &Environment) -> Option<Finding> {
 
 /// Returns whether the job is on one node. False if nothing shows it.
 pub(crate) fn is_on_one_node(environment: &Environment) -> bool {
-    let is_one = |name| environment.get_str(name) == Ok(Some("1"));
-    [NODES, JOB_NODES].into_iter().any(is_one)
-        && (is_one(COMPONENTS) || !environment.is_set(COMPONENTS))
+    let is_not_several = |name| matches!(environment.get_str(name), Ok(None | Some("1")));
+    [NODES, JOB_NODES].into_iter().any(|name| environment.is_set(name))
+        && [NODES, JOB_NODES, COMPONENTS].into_iter().all(is_not_several)
 }
 
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {

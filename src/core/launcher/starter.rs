@@ -12,12 +12,15 @@ use std::iter;
 use std::path::PathBuf;
 
 use crate::environment::Environment;
-use crate::launcher::Launcher;
+use crate::launcher::{Launcher, slurm};
 use crate::value::job::Job;
 use crate::value::sourced::Sourced;
 
 /// MPICH's launcher for one host. Its variables do not say that all ranks are there.
 pub(crate) const ON_ONE_HOST: &str = "mpiexec.gforker";
+/// Starters that another host's command has started: what that passes on is not in their own
+/// environment.
+pub(crate) const DAEMONS: [&str; 4] = [slurm::STARTER, "orted", "prted", "mpispawn"];
 /// How many processes are inspected, this one and its ancestors. The limit ends the search even if
 /// the chain changes meanwhile.
 const MOST: usize = 65;

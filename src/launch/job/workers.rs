@@ -8,6 +8,7 @@ use crate::affinity::Unbound;
 use crate::bind::{BOUND_BY, Bind, Division, Node, bind_to_share};
 use crate::core_share::CoreShare;
 use crate::error::LaunchError;
+use crate::process::random;
 use crate::running::{Role, Running};
 use crate::target_file::HeldFile;
 use crate::{Launch, Threads, Variables, port, share, tell};
@@ -29,8 +30,15 @@ impl Job<'_> {
         self.files.clear();
         if let Some(range) = self.launch.range.filter(|_| attempt.again > 0) {
             // A process of the last attempt may still use its port.
-            let port = port::free_port(range, attempt.again)?;
+            let port = port::free_port(range)?;
             self.launch.workers.iter_mut().for_each(|worker| worker.set_own_port(port, port::WHY));
+        }
+        let ranks_here = self.launch.workers.len();
+        let has_all = |worker: &ClusterInfo| usize::try_from(worker.world_size()) == Ok(ranks_here);
+        if self.launch.workers.first().is_some_and(has_all) {
+            // No rank of another job gets it, whatever port that job has.
+            let token = format!("{:016x}{:016x}", random(), random());
+            self.launch.workers.iter_mut().for_each(|worker| worker.set_own_token(&token));
         }
         let threads = self.launch.thread_counts(&shares);
         let mut command_of = |worker: &ClusterInfo| {

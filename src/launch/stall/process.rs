@@ -9,7 +9,7 @@ use super::Doing;
 use crate::process::stat_fields;
 
 /// The length of a clock tick in /proc, which is the same on all architectures of today.
-const TICK: Duration = Duration::from_millis(10);
+const TICK_MILLISECONDS: u64 = 10;
 /// How many shells may wait for each other until one waits for the program.
 const DEEPEST: usize = 8;
 /// How often a process that was awake during the first look is looked at again: one that waits may
@@ -46,8 +46,9 @@ pub(super) fn cpu_time(process: u32) -> Option<Duration> {
 /// Parses `number (name) state ... utime stime ...`.
 fn cpu_time_of(stat: &str) -> Option<Duration> {
     let (_, fields) = stat_fields(stat)?;
-    let ticks = |index: usize| fields.get(index)?.parse::<u32>().ok();
-    Some(TICK * ticks(11)?.saturating_add(ticks(12)?))
+    let ticks = |index: usize| fields.get(index)?.parse::<u64>().ok();
+    let ticks = ticks(11)?.saturating_add(ticks(12)?);
+    Some(Duration::from_millis(ticks.saturating_mul(TICK_MILLISECONDS)))
 }
 
 /// What a process is doing.
@@ -226,6 +227,10 @@ mod tests {
         let (name, fields) = stat_fields(text).unwrap();
         assert_eq!((name, fields[0]), ("a) Z 1 (b", "S"));
         assert_eq!(cpu_time_of(text), Some(Duration::from_secs(3)));
+        // 128 threads for a week.
+        let week = 128 * 7 * 24 * 3600;
+        let text = format!("42 (x) R {} {} 0 0 0", "1 ".repeat(10).trim(), week * 100);
+        assert_eq!(cpu_time_of(&text), Some(Duration::from_secs(week)));
     }
 
     #[test]

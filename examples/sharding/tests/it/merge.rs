@@ -72,7 +72,12 @@ fn checkpoints_that_cannot_be_merged_are_refused() {
     assert_fails(
         &merge(&["device/0", "device/1", "device/4"]),
         1,
-        "256 of the 512 numbers of w, starting with number 256, are in none of the 3 checkpoints: name the folders of all 8 ranks",
+        "of the 512 numbers of w, at most 384 are in the 3 checkpoints: name the folders of all 8 ranks",
+    );
+    assert_fails(
+        &merge(&["device/0", "device/1", "device/4", "device/5"]),
+        1,
+        "256 of the 512 numbers of w, starting with number 256, are in none of the 4 checkpoints: name the folders of all 8 ranks",
     );
     assert_fails(&merge(&["saved_graph"]), 1, "saved_graph: has no CKP-EPOCH_STEP.safetensors");
     assert_fails(&merge(&["nowhere"]), 1, "nowhere: No such file or directory");

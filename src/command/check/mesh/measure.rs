@@ -192,7 +192,8 @@ fn exchange(stream: &mut TcpStream, length: u64, until: Instant) -> io::Result<f
     let begun = Instant::now();
     let mut writer = stream.try_clone()?;
     thread::scope(|scope| {
-        let sent = scope.spawn(move || write(&mut writer, length, until));
+        let send = move || write(&mut writer, length, until);
+        let sent = thread::Builder::new().spawn_scoped(scope, send)?;
         receive(stream, length, until)?;
         sent.join().unwrap_or_else(|_| Err(io::Error::other("a thread panicked")))
     })?;

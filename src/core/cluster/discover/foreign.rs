@@ -100,6 +100,11 @@ pub(super) fn of_launched(environment: &Environment) -> Option<Finding> {
     })
 }
 
+/// Returns the names of numbers that no launcher's variables explain.
+pub(crate) fn names(environment: &Environment) -> impl Iterator<Item = &str> {
+    numbers(environment).map(|number| number.name)
+}
+
 fn numbers(environment: &Environment) -> impl Iterator<Item = Number<'_>> {
     environment.texts().filter_map(|(name, value)| Number::of(name, value))
 }

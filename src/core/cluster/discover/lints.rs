@@ -11,17 +11,15 @@ use crate::cluster::{nccl, overrides};
 use crate::environment::{Environment, digits};
 use crate::finding::{Finding, Severity};
 use crate::launcher::placement::Placement;
-use crate::launcher::starter::Starter;
+use crate::launcher::starter::{DAEMONS, Process, Starter};
 use crate::launcher::torchrun::AGENT_STORE;
+use crate::launcher::user::{LOCAL_RANK, LOCAL_WORLD_SIZE, NODE_RANK};
 use crate::launcher::{
-    Launcher, LauncherSpec, Marker, Starts, display_variable, markers, open_mpi, user,
+    Launcher, LauncherSpec, Marker, Starts, display_variable, is_shared, markers, open_mpi, user,
 };
 use crate::value::host::{Host, first_label};
 use crate::value::port::{PortRange, UNPRIVILEGED};
 use crate::value::sourced::{Known, Sourced, source_of, value_of};
-
-const LOCAL_RANK: &str = "LOCAL_RANK";
-const LOCAL_WORLD_SIZE: &str = "LOCAL_WORLD_SIZE";
 
 /// Returns all findings about this process's place.
 pub(super) fn findings(place: &Place<'_>, others: &[Other]) -> Vec<Finding> {
@@ -96,7 +94,7 @@ pub(super) fn master_of_platform(placement: &Placement, master: &Host) -> Option
     }
     Some(Finding::warning(
         "master-not-rank-0",
-        format!("MASTER_ADDR={master}, but {source} names {named}"),
+        format!("MASTER_ADDR={master}, but rank 0's host is {named} ({source})"),
         "rank 0 listens on its own host, so the other ranks may wait for it elsewhere",
         format!(
             "unset MASTER_ADDR: mpienv then uses {named}; if ranks do meet at {master}, set MPIENV_MASTER_ADDR={master} instead"
@@ -128,7 +126,7 @@ pub(super) fn to_unset(place: &Place<'_>, nccl: &Sourced<Option<String>>) -> Vec
     let missing = [
         (LOCAL_RANK, placement.local_rank.is_none()),
         (LOCAL_WORLD_SIZE, placement.local_size.is_none()),
-        ("NODE_RANK", placement.node_rank.is_none()),
+        (NODE_RANK, placement.node_rank.is_none()),
     ];
     let is_left = |name| outer.as_ref().is_some_and(|outer| outer.seen.is_known(whole, name));
     let left = missing.into_iter().filter(|&(name, is_missing)| is_missing && is_left(name));
@@ -240,12 +238,23 @@ pub(crate) const DISAGREE: &str = "launchers-disagree";
 ///
 /// Beside a rank that was set by hand or exported, this is also what would be an error or a warning
 /// for a process without a place. mpirun and srun say on purpose that a job has one rank.
+///
+/// Below a process that mpienv has placed, only what was set since counts.
 pub(super) fn one_of_several(place: &Place<'_>, others: &[Other]) -> Option<Finding> {
-    let Place { environment, placement, .. } = place;
+    let Place { environment, placement, own, outer, .. } = place;
     let (launcher, Placement { rank, size, .. }) = (placement.launcher(), placement);
     let says = || {
         let place = format!("{} rank {} of {}", says(launcher), rank.value, size.value);
-        format!("{place} ({}, {})", rank.source, size.source)
+        match launcher {
+            Launcher::User => place,
+            _ => format!("{place} ({}, {})", rank.source, size.source),
+        }
+    };
+    let by_hand = |names: &str| match launcher {
+        Launcher::User => format!("set {names} for each process"),
+        _ => {
+            format!("set {names} for each process, and {}={}", overrides::LAUNCHER, Launcher::User)
+        }
     };
     let is_one = size.value == 1;
     if let Some(name) = contradiction(place, others) {
@@ -254,8 +263,8 @@ pub(super) fn one_of_several(place: &Place<'_>, others: &[Other]) -> Option<Find
             format!("{}, but {} is set", says(), display_variable(environment, name)),
             if is_one { ONE_OF_SEVERAL } else { ONE_OF_THE_NODE },
             format!(
-                "unset {name} if it is left from another job; otherwise set RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE and \
-                 MASTER_ADDR for each process, and {0}=user; or set {0}={launcher} if that place is right",
+                "unset {name} if it is left from another job; otherwise {}; or set {}={launcher} if that place is right",
+                by_hand("RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE and MASTER_ADDR"),
                 overrides::LAUNCHER,
             ),
         ));
@@ -265,14 +274,21 @@ pub(super) fn one_of_several(place: &Place<'_>, others: &[Other]) -> Option<Find
     }
     // DeepSpeed's launcher also sets these.
     let is_by_hand = launcher == Launcher::User
+        && own.is_none()
         && !environment.is_set(user::CROSS_SIZE)
         && others.iter().all(|(_, read)| read.is_none());
-    let sign = match is_by_hand {
-        true => unplaced::beside_one_rank(&without_place(environment)),
+    let recorded = own.as_ref().or(outer.as_ref());
+    let since = recorded.map(|context| context.seen.without(environment));
+    let environment = since.as_ref().unwrap_or(environment);
+    let is_sign_of_job = is_by_hand || own.is_some();
+    let of_job = is_sign_of_job.then(|| unplaced::beside_one_rank(&without_place(environment)));
+    let sign = of_job.flatten().or_else(|| match is_by_hand {
+        true => foreign::finding(environment, ""),
         false => foreign::of_launched(environment),
-    }?;
+    })?;
     let remedy = format!(
-        "set RANK, WORLD_SIZE and MASTER_ADDR for each process, or {}={launcher} for a process by itself",
+        "{}, or {}={launcher} for a process by itself",
+        by_hand("RANK, WORLD_SIZE and MASTER_ADDR"),
         overrides::LAUNCHER
     );
     Some(Finding::warning(sign.code, format!("{}; {}", says(), sign.what), sign.why, remedy))
@@ -281,21 +297,24 @@ pub(super) fn one_of_several(place: &Place<'_>, others: &[Other]) -> Option<Find
 /// Returns a variable that numbers this process above 0, although its place, which no other launcher's
 /// explains, says that it is the only one.
 fn contradiction(place: &Place<'_>, others: &[Other]) -> Option<&'static str> {
-    let Place { whole, environment, placement, choice, outer, .. } = place;
+    let Place { whole, environment, placement, choice, own, outer, .. } = place;
     let explains = |is_it: &dyn Fn(&Placement) -> bool| {
         others.iter().any(|(_, read)| read.as_ref().is_some_and(is_it))
     };
-    let number = |name: &str| environment.text(name).and_then(digits::<u32>).filter(|&n| n > 0);
+    // What was there when mpienv placed this process, or one around it, is not of a later job.
+    let recorded = own.as_ref().or(outer.as_ref());
+    let is_left = |name: &str| recorded.is_some_and(|context| context.seen.is_known(whole, name));
+    let number = |name: &str| {
+        let number = environment.text(name).and_then(digits::<u32>).filter(|&number| number > 0);
+        number.filter(|_| !is_left(name))
+    };
     let is_one = placement.size.value == 1;
-    let loose = ["NODE_RANK", PMIX_RANK].into_iter().find(|name| {
+    let loose = [NODE_RANK, PMIX_RANK].into_iter().find(|name| {
         let rank = number(name).filter(|_| is_one);
         rank.is_some_and(|rank| !explains(&|other| other.rank.value == rank))
     });
-    // What mpienv has set around this process is not of this job.
-    let is_left = || outer.as_ref().is_some_and(|outer| outer.seen.is_known(whole, LOCAL_RANK));
     let local = number(LOCAL_RANK).filter(|&local| {
         value_of(&placement.local_size) == Some(1)
-            && !is_left()
             && !explains(&|other| value_of(&other.local_rank) == Some(local))
     });
     // If the program that started this process is visible, an outer one left the variables. Pods
@@ -307,8 +326,19 @@ fn contradiction(place: &Place<'_>, others: &[Other]) -> Option<&'static str> {
     let unread = others.iter().filter(|(marker, read)| {
         read.is_none() && is_inner(marker.launcher.spec()) && marker.is_of_rank()
     });
-    let mut unread = unread.map(|(marker, _)| marker.variable);
-    let of_other = || unread.find(|name| is_one && number(name).is_some());
+    let unread = unread.map(|(marker, _)| marker.variable);
+    // The local rank or the node of a launcher whose rank is not set.
+    let is_absent = |launcher: &&Launcher| {
+        launcher.spec().starts == Starts::Processes
+            && others.iter().all(|(marker, _)| marker.launcher != **launcher)
+    };
+    let of_absent = Launcher::ALL.iter().filter(is_absent).flat_map(|other| other.variables());
+    let is_place = |field| ["local_rank", "node_rank", "node_id"].contains(&field);
+    let of_absent = of_absent.filter(|variable| is_place(variable.field));
+    let of_absent = of_absent.map(|variable| variable.name).filter(|name| !is_shared(name));
+    let is_by_hand = placement.launcher() == Launcher::User;
+    let mut of_other = unread.chain(of_absent.filter(|_| is_by_hand));
+    let of_other = || of_other.find(|name| is_one && number(name).is_some());
     loose.or(local.map(|_| LOCAL_RANK)).or_else(of_other)
 }
 
@@ -318,7 +348,7 @@ const ONE_OF_THE_NODE: &str = "this process seems to be one of several on its no
 /// Returns the environment without the place of a process by itself, as `mpienv export` writes it.
 fn without_place(environment: &Environment) -> Environment {
     let names = ["RANK", "WORLD_SIZE", LOCAL_RANK, LOCAL_WORLD_SIZE, "MASTER_ADDR", "MASTER_PORT"];
-    let of_first = ["NODE_RANK", "JOB_COMPLETION_INDEX", PMIX_RANK].into_iter();
+    let of_first = [NODE_RANK, "JOB_COMPLETION_INDEX", PMIX_RANK].into_iter();
     let of_first = of_first.filter(|name| environment.text(name) == Some("0"));
     environment.with(names.into_iter().chain(of_first).map(|name| (name, None)))
 }
@@ -381,13 +411,16 @@ fn disagreements(place: &Place<'_>, others: &[Other]) -> Vec<Finding> {
 /// Returns whether a launcher has given its ranks the request to be alone, which a user has probably
 /// set for another process. A rank's script may set it on purpose.
 fn passes_on(environment: &Environment, launcher: Launcher) -> bool {
-    let Some(Starter { process, child, .. }) = Starter::of(launcher, environment) else {
+    let Some(Starter { program, process, child }) = Starter::of(launcher, environment) else {
         return false;
     };
-    // A script may become this process. slurmstepd's variables cannot be read.
-    let is_script = child.id == std::process::id();
-    let processes = [process].into_iter().chain(Some(child).filter(|_| !is_script));
-    processes.map(|one| one.environment()).any(|then| then.text(overrides::LAUNCHER).is_some())
+    let has = |process: &Process| process.environment().is_set(overrides::LAUNCHER);
+    // `mpirun -x MPIENV_LAUNCHER=alone`.
+    let is_asked = |words: &[String]| matches!(words, [x, name] if x == "-x" && name.starts_with(overrides::LAUNCHER));
+    // A script that set it may have become this process, but a daemon has not the variables that it
+    // gives to its ranks.
+    let is_given = || has(&child) && (child.id != std::process::id() || DAEMONS.contains(&program));
+    has(&process) || process.words().windows(2).any(is_asked) || is_given()
 }
 
 /// Returns whether Slurm's variables belong to Open MPI's daemon, which mpirun starts on each other

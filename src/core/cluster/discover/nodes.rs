@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::cluster::overrides::ASKED;
-use crate::environment::Environment;
+use crate::environment::{Environment, digits};
 use crate::error::{Error, Reason};
 use crate::launcher::placement::{LaunchStyle, Placement};
 use crate::launcher::{Launcher, Starts, kubernetes, user};
@@ -112,7 +112,7 @@ pub(super) fn node(
     }
     let is_platform = |read: &Placement| read.launcher().spec().starts == Starts::OnePerNode;
     let Some(platform) = read.filter(is_platform) else {
-        let index = environment.text(kubernetes::INDEX).and_then(|text| text.parse().ok());
+        let index = environment.text(kubernetes::INDEX).and_then(digits);
         return match index.filter(|&index: &u32| index > node.index()) {
             Some(index) => Err(not_the_platforms(node, kubernetes::INDEX, index)),
             None => Ok(placement),
@@ -150,9 +150,11 @@ fn check_started(node: Rank, started: &Placement) -> Result<(), Error> {
     let number = started.node_rank.as_ref().filter(|_| are_counted);
     let local = started.local_rank.as_ref().filter(|local| local.value > 0);
     let is_other = |number: &&Sourced<u32>| number.value != node.index();
-    // Where ranks are nodes, one host may play several.
+    // Where ranks are nodes, one host may play several, and the ranks may have another order.
     let found = match are_nodes {
-        true => Some(&started.rank).filter(is_other),
+        true => {
+            Some(&started.rank).filter(is_other).filter(|_| number.is_none_or(|n| is_other(&n)))
+        }
         false => number.filter(is_other).or(local),
     };
     let Some(Sourced { value, source }) = found else { return Ok(()) };

@@ -4,10 +4,11 @@
 use super::{foreign, parents};
 use crate::cluster::answer::PMIX_RANK;
 use crate::cluster::{azure, overrides};
-use crate::environment::Environment;
+use crate::environment::{Environment, digits};
 use crate::error::{Error, Reason};
 use crate::finding::{Finding, Severity};
 use crate::launcher::placement::Placement;
+use crate::launcher::user::LOCAL_RANK;
 use crate::launcher::{
     Launcher, Starts, batch, display_variable, flux, google_batch, oneccl, pbs, slurm, user,
 };
@@ -15,9 +16,6 @@ use crate::value::sourced::value_of;
 
 /// The pod number of an indexed job. Only the job's template can provide the number of pods.
 const JOB_INDEX: &str = "JOB_COMPLETION_INDEX";
-
-/// The number of a process on its node, which launchers of a node's processes set.
-const LOCAL_RANK: &str = "LOCAL_RANK";
 
 /// The codes of findings about a process that is probably one of several, and does not know its
 /// place.
@@ -74,7 +72,7 @@ pub(super) fn refuse(environment: &Environment) -> Result<(), Error> {
 /// first: two processes would have one rank.
 pub(super) fn refuse_worker(environment: &Environment, placement: &Placement) -> Result<(), Error> {
     let launcher = placement.launcher();
-    let number = environment.text(LOCAL_RANK).and_then(|text| text.parse().ok());
+    let number = environment.text(LOCAL_RANK).and_then(digits);
     let Some(number) = number.filter(|&number: &u32| number > 0) else { return Ok(()) };
     let is_node = value_of(&placement.local_size) == Some(1);
     if launcher.spec().starts != Starts::OnePerNode || !is_node {
@@ -96,10 +94,12 @@ fn by_itself() -> String {
     format!("{}=alone for a process by itself", overrides::LAUNCHER)
 }
 
-/// Reports signs of a job in which this process does not know its place.
-pub(super) fn finding(environment: &Environment) -> Option<Finding> {
+/// Reports signs of a job in which this process does not know its place. A process that mpienv has
+/// started has been compared with its parents before.
+pub(super) fn finding(environment: &Environment, is_in_context: bool) -> Option<Finding> {
     let by_itself = format!("or set {}", by_itself());
-    sign(environment, &by_itself).or_else(|| parents::finding(environment, &by_itself))
+    let of_parents = || parents::finding(environment, &by_itself).filter(|_| !is_in_context);
+    sign(environment, &by_itself).or_else(of_parents)
 }
 
 /// Reports variables of a job in which this process does not know its place. Without them, it would
@@ -116,8 +116,7 @@ pub(super) fn beside_one_rank(environment: &Environment) -> Option<Finding> {
         ));
     }
     let of_launchers = of_launchers(environment, "").map(|(sign, _)| sign);
-    let sign = of_launchers.filter(|sign| sign.severity > Severity::Note);
-    sign.or_else(|| foreign::finding(environment, ""))
+    of_launchers.filter(|sign| sign.severity > Severity::Note)
 }
 
 /// Returns the first warning, or else the first note: a note must not hide that other variables
