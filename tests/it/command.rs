@@ -361,3 +361,17 @@ fn a_token_is_in_no_output() {
         assert!(!stdout.contains("sesame") && !stderr.contains("sesame"), "{stdout}");
     }
 }
+
+#[test]
+fn a_table_with_a_value_of_any_width_is_printed() {
+    // Widths above 65535 are not supported by Rust's formatting.
+    let name = "e".repeat(70_000);
+    for words in ["show", "doctor --timeout 0"] {
+        let output = clean("mpienv")
+            .args(words.split(' '))
+            .env("NCCL_SOCKET_IFNAME", &name)
+            .output()
+            .unwrap();
+        assert!(String::from_utf8_lossy(&output.stdout).contains(&name), "{words}: {output:?}");
+    }
+}

@@ -101,6 +101,14 @@ fn the_last_exit_code_is_kept_and_the_report_names_every_attempt() {
 }
 
 #[test]
+fn a_platforms_count_of_restarts_may_be_as_high_as_a_number_can_be() {
+    let mut command = launch("high", 1, &["--max-restarts", "1"], "exit 3");
+    let output = command.env("MPIENV_RESTART_COUNT", u32::MAX.to_string()).output().unwrap();
+    assert_eq!(output.status.code(), Some(3), "{}", said(&output));
+    assert!(said(&output).contains("    attempt 4294967295: rank 0 on "), "{}", said(&output));
+}
+
+#[test]
 fn a_launch_goes_on_and_restarts_after_its_program_was_replaced() {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let at = |name: &str| folder.path().join(name);
