@@ -148,7 +148,7 @@ impl<'a> GroupBuilder<'a> {
     /// [`connect_timeout`](GroupBuilder::connect_timeout) is set.
     ///
     /// If several ranks time out, finding out which one is late takes them up to half as long
-    /// again, but at most 8 s.
+    /// again, at most 5 s, and telling the others up to 2 s.
     pub fn timeout(self, timeout: Duration) -> GroupBuilder<'a> {
         GroupBuilder { timeout: timeout.min(LONGEST_TIMEOUT), ..self }
     }

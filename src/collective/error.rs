@@ -115,7 +115,7 @@ pub enum CollectiveError {
     /// A rank did not arrive in time: that of [`timeout`](super::GroupBuilder::timeout) in a call,
     /// and of [`connect_timeout`](super::GroupBuilder::connect_timeout) while connecting.
     #[error(
-        "{} did not arrive within {seconds} s: it hangs, is cut off, or needs a longer timeout",
+        "{} did not arrive within {seconds} s: it hangs, waits in another call, is cut off, or needs a longer timeout",
         late(*rank, host)
     )]
     #[non_exhaustive]

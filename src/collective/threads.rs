@@ -190,7 +190,7 @@ mod tests {
         let mut first = Group::from(ranks.remove(0));
         assert_eq!(
             first.barrier().unwrap_err().to_string(),
-            "rank 1 on a thread of this process did not arrive within 0.05 s: it hangs, is cut off, or needs a longer timeout"
+            "rank 1 on a thread of this process did not arrive within 0.05 s: it hangs, waits in another call, is cut off, or needs a longer timeout"
         );
     }
 

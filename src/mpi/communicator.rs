@@ -26,6 +26,11 @@ const MOST: usize = 1 << 30;
 /// call ([`start_all_reduce_sum`](Communicator::start_all_reduce_sum), ...) can be waited for with
 /// a time limit.
 ///
+/// Ranks must also agree on lengths. MPI reports others as errors at best: of a message of more than
+/// 4 KiB that is longer than its receiver expects, Open MPI 4 writes the rest behind the receiver's
+/// memory on the same host before it returns the error. `mpienv::collective` compares lengths before
+/// it calls MPI.
+///
 /// A communicator may move to another thread: it is `Send`, but not `Sync`. The threads of a
 /// process call MPI one at a time. If the library supports only one thread (less than
 /// `MPI_THREAD_SERIALIZED`), calls from any thread but the one that initialized MPI are errors.
@@ -230,8 +235,8 @@ impl Communicator {
             let Buffer { first, count, datatype: byte } =
                 api.buffer(CALL, received.as_mut_ptr(), received.len())?;
             let (functions, comm, place) = (&api.functions, self.comm, status.place());
-            // SAFETY: MPI reads `length` bytes and writes at most `count` bytes and the status
-            // until it returns.
+            // SAFETY: MPI reads `length` bytes and writes `count` bytes, which the other rank sends,
+            // and the status until it returns.
             let code = unsafe {
                 functions.sendrecv(
                     sent, length, byte, to, tag, first, count, byte, source, tag, comm, place,

@@ -40,7 +40,8 @@ pub enum MpiError {
     },
     /// Other code has already initialized MPI in this process.
     #[error(
-        "MPI is already initialized in this process: it can be initialized only once, and mpienv must do it"
+        "MPI is already initialized in this process: it can be initialized only once, and mpienv must do it; split the \
+         first communicator or group, or use another backend for the second"
     )]
     AlreadyInitialized,
     /// This process has asked the launcher for rank 0's host, and `MPI_Init` would abort it.
@@ -250,7 +251,7 @@ fn cause(library: &Path, version: &str, mpi: Rank) -> String {
             "{library} ({version}) did not find the launcher, so each process is a world of size 1; it belongs to \
              another MPI, or the launcher does not start MPI programs, as `mpienv launch` and torchrun do not: start \
              the job with the mpiexec of that library (under Slurm: srun --mpi=pmix or pmi2), set MPIENV_MPI_LIB to the \
-             libmpi of the launcher, or do without MPI"
+             libmpi of the launcher or unset it, or do without MPI"
         ),
         _ => format!(
             "the variables are left from another job, or another launcher inside it started {library} ({version}): \

@@ -367,13 +367,13 @@ impl Communicator {
     ///
     /// # Errors
     /// If MPI returns an error, or if there are 2^31 bytes or more. Waiting for the request fails
-    /// if the rank sends fewer bytes or more.
+    /// if the rank sends fewer bytes or more; more may overwrite [other memory](Communicator).
     pub fn start_receive(&self, bytes: Vec<u8>, from: u32, tag: u16) -> Result<Request<Vec<u8>>> {
         const CALL: &str = "MPI_Irecv";
         let length = bytes.len();
         let start = |api: &Api, Buffer { first, count, datatype }, request| {
             let (comm, from, tag) = (self.comm, int(CALL, from)?, int(CALL, tag)?);
-            // SAFETY: the request owns the bytes until it is done.
+            // SAFETY: the request owns the bytes, which the other rank sends, until it is done.
             Ok(unsafe { api.functions.irecv(first, count, datatype, from, tag, comm, request) })
         };
         let mut request = self.start(CALL, bytes, 1, start)?;

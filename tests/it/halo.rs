@@ -36,7 +36,12 @@ fn over_mpi(ranks: u32, mistake: &str, wanted: &str, check: impl Fn(&Output)) {
 fn a_rank_that_hangs_in_a_halo_exchange_over_mpi_is_named_and_the_exit_code_is_124() {
     over_mpi(3, "hang", "rank 1 on ", |output| {
         let said = text(&output.stderr);
-        assert!(said.contains(" s: it hangs, is cut off, or needs a longer timeout"), "{said}");
+        assert!(
+            said.contains(
+                " s: it hangs, waits in another call, is cut off, or needs a longer timeout"
+            ),
+            "{said}"
+        );
         assert!(text(&output.stdout).contains("code 124"), "{output:?}");
         assert!(!said.contains("rank 0 on ") && !said.contains("rank 2 on "), "{said}");
     });

@@ -51,7 +51,7 @@ class Ranks:
 
     def late(self, rank: int, host: str, seconds: float) -> Failure:
         name = self.names[rank]
-        text = f"rank {name} on {host} did not arrive within {seconds:g} s: it hangs, is cut off, or needs a longer timeout"
+        text = f"rank {name} on {host} did not arrive within {seconds:g} s: it hangs, waits in another call, is cut off, or needs a longer timeout"
         return Failure(text, TIMED_OUT, name)
 
 
