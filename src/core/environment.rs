@@ -183,8 +183,8 @@ impl Environment {
         self.vars.iter().filter_map(|(name, _)| one_line(name))
     }
 
-    /// Returns the variables of these names whose values are UTF-8. ASCII whitespace around a value
-    /// is removed.
+    /// Returns the variables whose names are in [`names`](Environment::names) and whose values are
+    /// UTF-8. ASCII whitespace around a value is removed.
     pub(crate) fn texts(&self) -> impl Iterator<Item = (&str, &str)> {
         let vars = self.vars.iter();
         vars.filter_map(|(name, value)| Some((one_line(name)?, value.to_str()?.trim_ascii())))

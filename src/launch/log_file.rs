@@ -88,8 +88,7 @@ impl Folder {
     /// Writes a file to the folder and removes it. Creates the folder if needed.
     pub(super) fn try_room(&self) -> Result<(), LaunchError> {
         let folder = self.open()?;
-        // Other nodes share the folder, and containers have the same process numbers.
-        let name = format!(".mpienv-{:016x}", random());
+        let name = probe_name();
         let file = folder.regular(&name, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL);
         let written = file.and_then(|mut file| {
             file.write_all(&PROBE)?;
@@ -115,6 +114,12 @@ impl Folder {
     }
 }
 
+/// The name of a file that is removed at once. Other nodes share the folder, and containers have the
+/// same process numbers.
+fn probe_name() -> String {
+    format!(".mpienv-{:016x}", random())
+}
+
 fn failed(path: PathBuf) -> impl FnOnce(io::Error) -> LaunchError {
     |error| LaunchError::LogDir { path, error }
 }
@@ -125,16 +130,6 @@ fn refused(is_link: bool) -> io::Error {
         false => "it exists and is not a regular file",
     };
     io::Error::new(io::ErrorKind::InvalidInput, reason)
-}
-
-/// Refuses a file or a folder of another user that was there before. A new one on a network's disk
-/// may get another owner than its process.
-fn check_owner(owner: u32) -> io::Result<()> {
-    if owner == geteuid().as_raw() {
-        return Ok(());
-    }
-    let reason = "it belongs to another user, who could read or change the output";
-    Err(io::Error::new(io::ErrorKind::InvalidInput, reason))
 }
 
 /// A folder whose files may be written need not be readable.
@@ -158,11 +153,12 @@ impl Open {
             Some(FileType::Symlink) => refused(true),
             _ => error.into(),
         })?;
-        match made {
-            Ok(()) => {}
-            Err(_) => check_owner(fstat(&opened)?.st_uid)?,
+        let owner = fstat(&opened)?.st_uid;
+        let folder = Open(opened);
+        if made.is_err() {
+            folder.check_owner(owner)?;
         }
-        Ok(Open(opened))
+        Ok(folder)
     }
 
     /// Opens a regular file in this folder.
@@ -183,15 +179,32 @@ impl Open {
             return Err(refused(false));
         }
         if kind.is_some() {
-            check_owner(opened.st_uid)?;
+            self.check_owner(opened.st_uid)?;
         }
-        if opened.st_nlink > 1 {
+        if how.contains(OFlags::CREATE) && opened.st_nlink > 1 {
             let reason = "it has another name (a hard link), whose content would be replaced too";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, reason));
         }
         // The workers inherit the flags.
         fcntl_setfl(&file, how & OFlags::APPEND)?;
         Ok(file.into())
+    }
+
+    /// Refuses a file in this folder, or the folder itself, that was there before and has another
+    /// owner than a new file gets here. On a network's disk, that may be another one than the
+    /// process has.
+    fn check_owner(&self, owner: u32) -> io::Result<()> {
+        let is_own = || -> io::Result<bool> {
+            let (name, how) = (probe_name(), OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL);
+            let probe = openat(&self.0, &*name, FILE | how, Mode::from_raw_mode(0o600))?;
+            unlinkat(&self.0, &*name, AtFlags::empty())?;
+            Ok(fstat(&probe)?.st_uid == owner)
+        };
+        if owner == geteuid().as_raw() || is_own().unwrap_or(false) {
+            return Ok(());
+        }
+        let reason = "it belongs to another user, who could read or change the output";
+        Err(io::Error::new(io::ErrorKind::InvalidInput, reason))
     }
 
     fn kind(&self, name: &str) -> Option<FileType> {

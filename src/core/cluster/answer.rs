@@ -57,8 +57,8 @@ impl Answer {
         }
     }
 
-    /// Returns whether the server provides every value of a process that nothing else places. `prterun` alone sets no
-    /// size, so that its variables do not place a process.
+    /// Returns whether the server provides every value of a process that nothing else places.
+    /// `prterun` alone sets no size, so that its variables do not place a process.
     pub(super) fn gives_all(&self, unplaced: &Environment) -> bool {
         self.server == Server::Pmix && unplaced.get(PMIX_RANK).is_some()
     }

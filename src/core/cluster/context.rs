@@ -1,17 +1,17 @@
 //! What mpienv leaves in the environment of the programs that it starts. It shows a process whether
 //! another launcher has started it since.
 //!
-//! `MPIENV_CONTEXT` names the selected launcher, and holds a hash of every launcher variable at
-//! that moment. If a variable has another value now, a launcher in between has set it, and that
-//! launcher is the innermost.
+//! `MPIENV_CONTEXT` names the selected launcher, and holds a hash of every variable that may number
+//! a process or a job at that moment. If a variable has another value now, a launcher in between has
+//! set it, and that launcher is the innermost.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::cluster::answer::{Answer, PMIX_RANK};
 use crate::cluster::discover::foreign;
 use crate::environment::Environment;
 use crate::error::{Error, Reason};
-use crate::launcher::{Launcher, VARIABLES};
+use crate::launcher::{Launcher, VARIABLES, batch};
 use crate::value::job::fnv_1a;
 use crate::value::rank::Rank;
 
@@ -80,10 +80,9 @@ impl Seen {
         Seen(set.collect())
     }
 
-    /// Records every variable that may number a process, as they are now.
+    /// Records every variable that may number a process or a job, as they are now.
     pub(crate) fn now(environment: &Environment) -> Seen {
-        let of_launchers = VARIABLES.iter().copied().chain([PMIX_RANK]);
-        Seen::of(environment, of_launchers.chain(foreign::names(environment)))
+        Seen::of(environment, recorded(environment))
     }
 
     /// Records that the variable is set to this value, or unset.
@@ -99,10 +98,14 @@ impl Seen {
         current(environment, name).is_some_and(|hash| self.0.get(name) == Some(&hash))
     }
 
-    /// Returns the environment without the variables that are recorded and have the same value now.
-    pub(crate) fn without(&self, environment: &Environment) -> Environment {
-        let known = self.0.keys().filter(|name| self.is_known(environment, name));
-        environment.with(known.map(|name| (name.as_str(), None)))
+    /// Returns what was set since: the variables with the first word of one that was set or changed.
+    /// A launcher's other variables may be as they were.
+    pub(crate) fn since(&self, environment: &Environment) -> Environment {
+        let changed = recorded(environment).filter(|name| self.is_changed(environment, name));
+        let words: BTreeSet<&str> = changed.map(first_word).collect();
+        Environment::from_vars(
+            environment.texts().filter(|(name, _)| words.contains(first_word(name))),
+        )
     }
 
     /// Returns whether a variable was set or changed since. A variable that is merely gone proves
@@ -110,6 +113,17 @@ impl Seen {
     pub(crate) fn is_changed(&self, environment: &Environment, name: &str) -> bool {
         current(environment, name).is_some_and(|hash| self.0.get(name) != Some(&hash))
     }
+}
+
+/// The variables that may number a process or a job.
+fn recorded<'a>(environment: &'a Environment) -> impl Iterator<Item = &'a str> {
+    let jobs = batch::jobs().map(|job| -> &'a str { job });
+    VARIABLES.iter().copied().chain([PMIX_RANK]).chain(jobs).chain(foreign::names(environment))
+}
+
+/// The first word of a name, which the variables of one launcher have in common.
+fn first_word(name: &str) -> &str {
+    name.split('_').next().unwrap_or_default()
 }
 
 fn current(environment: &Environment, name: &str) -> Option<u64> {

@@ -57,9 +57,14 @@ impl ClusterInfoBuilder {
             // A process that reads the exports must get the overridden place again.
             context: self.overrides.reader(placement.launcher()),
         };
+        let mut said = place.own.as_ref().map(|own| own.said.clone()).unwrap_or_default();
+        // What another job's variables show has not been said.
+        if place.since().is_some_and(|since| since != Environment::default()) {
+            said.retain(|code| !unplaced::CODES.contains(&code.as_str()));
+        }
         let earlier = Earlier {
             keeps_binding: place.own.as_ref().is_some_and(|own| own.keeps_binding),
-            said: place.own.map(|own| own.said).unwrap_or_default(),
+            said,
             threads: place.threads,
         };
         Ok(ClusterInfo {
@@ -88,7 +93,7 @@ impl ClusterInfoBuilder {
         let is_unplaced = choice.marker.launcher == Launcher::Alone && explicit.is_none();
         let own = context.as_ref().filter(|_| choice.is_of_context);
         let unplaced = is_unplaced.then(|| match own {
-            Some(own) => own.seen.without(&environment),
+            Some(own) => own.seen.since(&environment),
             None => environment.clone(),
         });
         let read = self.placement(&environment, choice.marker, unplaced.as_ref());
@@ -172,6 +177,18 @@ struct Place<'a> {
     threads: Vec<(&'static str, u32)>,
 }
 
+impl Place<'_> {
+    /// What mpienv recorded when it placed this process, or the one around it.
+    fn recorded(&self) -> Option<&Context> {
+        self.own.as_ref().or(self.outer.as_ref())
+    }
+
+    /// Returns the variables that were set since then.
+    fn since(&self) -> Option<Environment> {
+        self.recorded().map(|context| context.seen.since(&self.environment))
+    }
+}
+
 /// Adds what follows from the place, and rejects what cannot be.
 fn complete(place: &mut Place<'_>) -> Result<(), Error> {
     let placement = &mut place.placement;
@@ -219,7 +236,7 @@ fn decide_meeting(
     overrides: &Overrides,
     findings: &mut Vec<Finding>,
 ) -> Result<Meeting, Error> {
-    let Place { environment, placement, own, azure, .. } = place;
+    let Place { whole, environment, placement, own, outer, azure, .. } = place;
     let (own, azure, explicit) = (own.as_ref(), azure.as_ref(), overrides.master_addr.clone());
     let addr = master::decide_addr(environment, placement, own, azure, explicit, findings)?;
     findings.extend(addr.as_ref().and_then(|addr| master::unbracketed(environment, addr)));
@@ -250,7 +267,13 @@ fn decide_meeting(
         findings.extend(of_hosts.or_else(|| lints::master_of_platform(placement, &addr.value)));
     }
     let auth = auth::munge(environment)?;
-    let (mut token, mut token_scope) = auth::token(environment, placement, own)?;
+    // A worker's script may set some of its variables anew, as `LOCAL_RANK=0` beside one device for
+    // each worker: the job stays the same.
+    let is_left = |name| outer.as_ref().is_some_and(|outer| outer.seen.is_known(whole, name));
+    let is_same_job = placement.launcher() == Launcher::User
+        && ["RANK", "WORLD_SIZE", master::MASTER_PORT].into_iter().all(is_left);
+    let of_job = own.or(outer.as_ref().filter(|_| is_same_job));
+    let (mut token, mut token_scope) = auth::token(environment, placement, of_job)?;
     if token_scope == Scope::Job
         && auth.as_ref().is_none_or(Munge::is_auto)
         && let Some(secret) = overrides.secret()

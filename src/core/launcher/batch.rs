@@ -27,6 +27,11 @@ struct System {
     start: &'static str,
 }
 
+/// Returns the variables that only a job of some system has.
+pub(crate) fn jobs() -> impl Iterator<Item = &'static str> {
+    SYSTEMS.iter().flat_map(|system| system.jobs).copied()
+}
+
 /// What a job asked for, and where that was read.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Size {

@@ -74,7 +74,7 @@ impl Starter {
 fn line(environment: &Environment) -> impl Iterator<Item = Process> {
     let is_visible = environment.is_current() && cfg!(target_os = "linux");
     let own = is_visible.then(|| Process::read("self")).flatten();
-    iter::successors(own, |process| Process::read(&process.parent.to_string())).take(MOST)
+    iter::successors(own, Process::parent).take(MOST)
 }
 
 /// Returns the process that one of another user has started, whom the system hides, as with
@@ -129,6 +129,10 @@ impl Process {
         let stat = String::from_utf8_lossy(&stat);
         let (id, name, parent, start) = parse(&stat)?;
         Some(Process { id, name: name.to_owned(), parent, start, folder, file: OnceCell::new() })
+    }
+
+    pub(crate) fn parent(&self) -> Option<Process> {
+        Process::read(&self.parent.to_string())
     }
 
     /// Returns the file that it runs; an empty path if it belongs to another user.

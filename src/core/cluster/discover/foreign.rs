@@ -100,9 +100,12 @@ pub(super) fn of_launched(environment: &Environment) -> Option<Finding> {
     })
 }
 
-/// Returns the names of numbers that no launcher's variables explain.
+/// Returns the names of numbers that no launcher's variables explain, as far as a context can hold
+/// them.
 pub(crate) fn names(environment: &Environment) -> impl Iterator<Item = &str> {
-    numbers(environment).map(|number| number.name)
+    let pairs = PAIRS.iter().chain(LISTED).map(|&(number, _)| number);
+    let names = pairs.chain(numbers(environment).map(|number| number.name));
+    names.filter(|name| name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_'))
 }
 
 fn numbers(environment: &Environment) -> impl Iterator<Item = Number<'_>> {

@@ -241,7 +241,7 @@ pub(crate) const DISAGREE: &str = "launchers-disagree";
 ///
 /// Below a process that mpienv has placed, only what was set since counts.
 pub(super) fn one_of_several(place: &Place<'_>, others: &[Other]) -> Option<Finding> {
-    let Place { environment, placement, own, outer, .. } = place;
+    let Place { environment, placement, own, .. } = place;
     let (launcher, Placement { rank, size, .. }) = (placement.launcher(), placement);
     let says = || {
         let place = format!("{} rank {} of {}", says(launcher), rank.value, size.value);
@@ -274,18 +274,15 @@ pub(super) fn one_of_several(place: &Place<'_>, others: &[Other]) -> Option<Find
     }
     // DeepSpeed's launcher also sets these.
     let is_by_hand = launcher == Launcher::User
-        && own.is_none()
         && !environment.is_set(user::CROSS_SIZE)
         && others.iter().all(|(_, read)| read.is_none());
-    let recorded = own.as_ref().or(outer.as_ref());
-    let since = recorded.map(|context| context.seen.without(environment));
+    let since = place.since();
     let environment = since.as_ref().unwrap_or(environment);
-    let is_sign_of_job = is_by_hand || own.is_some();
-    let of_job = is_sign_of_job.then(|| unplaced::beside_one_rank(&without_place(environment)));
-    let sign = of_job.flatten().or_else(|| match is_by_hand {
-        true => foreign::finding(environment, ""),
+    let sign = match is_by_hand || own.is_some() {
+        true => unplaced::beside_one_rank(&without_place(environment))
+            .or_else(|| foreign::finding(environment, "")),
         false => foreign::of_launched(environment),
-    })?;
+    }?;
     let remedy = format!(
         "{}, or {}={launcher} for a process by itself",
         by_hand("RANK, WORLD_SIZE and MASTER_ADDR"),
@@ -297,12 +294,12 @@ pub(super) fn one_of_several(place: &Place<'_>, others: &[Other]) -> Option<Find
 /// Returns a variable that numbers this process above 0, although its place, which no other launcher's
 /// explains, says that it is the only one.
 fn contradiction(place: &Place<'_>, others: &[Other]) -> Option<&'static str> {
-    let Place { whole, environment, placement, choice, own, outer, .. } = place;
+    let Place { whole, environment, placement, choice, .. } = place;
     let explains = |is_it: &dyn Fn(&Placement) -> bool| {
         others.iter().any(|(_, read)| read.as_ref().is_some_and(is_it))
     };
     // What was there when mpienv placed this process, or one around it, is not of a later job.
-    let recorded = own.as_ref().or(outer.as_ref());
+    let recorded = place.recorded();
     let is_left = |name: &str| recorded.is_some_and(|context| context.seen.is_known(whole, name));
     let number = |name: &str| {
         let number = environment.text(name).and_then(digits::<u32>).filter(|&number| number > 0);
@@ -415,12 +412,19 @@ fn passes_on(environment: &Environment, launcher: Launcher) -> bool {
         return false;
     };
     let has = |process: &Process| process.environment().is_set(overrides::LAUNCHER);
-    // `mpirun -x MPIENV_LAUNCHER=alone`.
-    let is_asked = |words: &[String]| matches!(words, [x, name] if x == "-x" && name.starts_with(overrides::LAUNCHER));
+    // `mpirun -x MPIENV_LAUNCHER=alone`, `mpiexec -genv MPIENV_LAUNCHER alone`.
+    let is_asked = |words: &[String]| {
+        let [option, variable] = words else { return false };
+        let name = variable.split('=').next();
+        ["-x", "-genv", "-env"].contains(&option.as_str()) && name == Some(overrides::LAUNCHER)
+    };
+    let asks = |process: &Process| process.words().windows(2).any(is_asked);
     // A script that set it may have become this process, but a daemon has not the variables that it
     // gives to its ranks.
     let is_given = || has(&child) && (child.id != std::process::id() || DAEMONS.contains(&program));
-    has(&process) || process.words().windows(2).any(is_asked) || is_given()
+    // Hydra's proxy does not get mpiexec's words.
+    let is_asked = || asks(&process) || process.parent().is_some_and(|parent| asks(&parent));
+    has(&process) || is_asked() || is_given()
 }
 
 /// Returns whether Slurm's variables belong to Open MPI's daemon, which mpirun starts on each other

@@ -106,11 +106,15 @@ pub(super) fn finding(environment: &Environment, is_in_context: bool) -> Option<
 /// be the only one.
 pub(super) fn beside_one_rank(environment: &Environment) -> Option<Finding> {
     if let Err(error) = refuse(environment) {
-        let text = error.to_string();
-        let what = text.strip_suffix(error.remedy()).map(|what| what.trim_end_matches("; "));
+        let variable = error.variable().filter(|variable| environment.is_set(variable));
+        let what = match variable {
+            // The rest of the place was set aside.
+            Some(variable) => format!("{} is set", display_variable(environment, variable)),
+            None => error.reason().to_string(),
+        };
         return Some(Finding::warning(
             "place-unknown",
-            what.unwrap_or(&text),
+            what,
             foreign::ONE_OF_SEVERAL,
             error.remedy(),
         ));
