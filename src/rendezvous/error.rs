@@ -107,8 +107,8 @@ pub enum RendezvousError {
     },
     /// The master's port belongs to another job.
     #[error(
-        "rank 0 at {master} rejected rank {rank}, because its token differs: it belongs to another job, or MPIENV_TOKEN is \
-         not the same on all ranks; give this job its own MASTER_PORT, or set the same MPIENV_TOKEN on all ranks"
+        "rank 0 at {master} rejected rank {rank}, because its token differs: it belongs to another job, or MPIENV_TOKEN or \
+         MPIENV_CONTEXT is not that of the other ranks; give this job its own MASTER_PORT, or set the same MPIENV_TOKEN on all ranks"
     )]
     #[non_exhaustive]
     OtherJob {
