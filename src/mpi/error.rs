@@ -103,13 +103,15 @@ pub enum MpiError {
     },
     /// Not all other ranks arrived in time.
     #[error(
-        "{call} did not complete within {} s: a rank hangs, is lost, or makes another call; stop the job with abort",
-        .limit.as_secs_f64()
+        "{call}{} did not complete within {} s: a rank hangs, is lost, or makes another call; stop the job with abort",
+        .from.map_or(String::new(), |from| format!(" from rank {from}")), .limit.as_secs_f64()
     )]
     #[non_exhaustive]
     TimedOut {
         /// The function.
         call: &'static str,
+        /// The rank whose message did not arrive, by its number in the communicator.
+        from: Option<u32>,
         /// How long this rank waited.
         limit: Duration,
     },

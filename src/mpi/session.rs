@@ -120,7 +120,7 @@ impl Session {
             let start = |request| Ok(unsafe { api.functions.ibarrier(self.closing, request) });
             let mut barrier = api.start("MPI_Ibarrier", start)?;
             if !done_within(limit, || Ok(api.test(CALL, &mut barrier)?.is_some()))? {
-                return Err(MpiError::TimedOut { call: CALL, limit });
+                return Err(MpiError::TimedOut { call: CALL, from: None, limit });
             }
             api.free(self.closing)?;
             api.finalize()

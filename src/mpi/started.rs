@@ -119,9 +119,9 @@ impl<B: Default> Request<B> {
     /// # Errors
     /// If the call has failed or took too long; the buffer is then lost.
     pub fn wait_within(self, limit: Duration) -> Result<B> {
-        let call = self.name;
+        let late = self.late(limit);
         // It returns `None` only if the caller cancels it.
-        self.wait_unless(limit, &|| false)?.ok_or(MpiError::TimedOut { call, limit })
+        self.wait_unless(limit, &|| false)?.ok_or(late)
     }
 
     /// Like [`wait_within`](Request::wait_within), but returns `None` once `stop` returns true; the
@@ -132,7 +132,7 @@ impl<B: Default> Request<B> {
     pub fn wait_unless(mut self, limit: Duration, stop: &dyn Fn() -> bool) -> Result<Option<B>> {
         self.check_failed()?;
         if !self.is_done {
-            let (call, mut status) = (self.name, None);
+            let (call, late, mut status) = (self.name, self.late(limit), None);
             let waited = self.session.run(|api| {
                 let is_done = || {
                     let is_stopped = stop();
@@ -142,13 +142,17 @@ impl<B: Default> Request<B> {
                     Ok(is_stopped || status.is_some())
                 };
                 let is_in_time = done_within(limit, is_done)?;
-                is_in_time.then_some(()).ok_or(MpiError::TimedOut { call, limit })
+                is_in_time.then_some(()).ok_or(late)
             });
             waited.map_err(|error| self.fail(error))?;
             let Some(status) = status else { return Ok(None) };
             self.end(status)?;
         }
         Ok(Some(mem::take(&mut self.buffer)))
+    }
+
+    fn late(&self, limit: Duration) -> MpiError {
+        MpiError::TimedOut { call: self.name, from: self.receives.map(|(from, _)| from), limit }
     }
 
     /// Keeps the error of MPI, which may know nothing of the call after it. One with wrong arguments

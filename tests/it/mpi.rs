@@ -268,6 +268,9 @@ fn a_message_with_fewer_bytes_than_a_rank_receives_is_an_error_that_has_both_cou
 fn a_rank_that_hangs_is_given_up_within_the_limit() {
     for text in ends("hangs") {
         assert!(text.contains("MPI_Iallreduce did not complete within 0.5 s"), "{text}");
+        let of_last =
+            [1, 3].map(|last| format!("MPI_Irecv from rank {last} did not complete within"));
+        assert!(of_last.iter().any(|one| text.contains(one)), "{text}");
     }
 }
 

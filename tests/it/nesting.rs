@@ -200,6 +200,15 @@ fn what_mpienv_has_set_around_the_only_rank_of_an_inner_job_is_no_sign_of_severa
 
 #[test]
 fn a_process_that_was_alone_and_has_started_several_is_not_rank_0_of_1_in_silence() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, hosts: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, hosts).unwrap();
+        path.display().to_string()
+    };
+    let (one, two) = (file("one", "a\n"), file("two", "a\nb\n"));
+    let [pbs, oar] =
+        [format!("PBS_JOBID=1 PBS_NODEFILE={two}"), format!("OAR_JOB_ID=1 OAR_NODEFILE={one}")];
     for (vars, said) in [
         // What `prterun` sets: mpienv asks its server, which this test does not have.
         ("PMIX_RANK=2 PMIX_NAMESPACE=prterun-a-1@1", "PMIx gave no answer"),
@@ -208,7 +217,16 @@ fn a_process_that_was_alone_and_has_started_several_is_not_rank_0_of_1_in_silenc
         ("OMPI_COMM_WORLD_LOCAL_RANK=2", "[place-unknown]"),
         ("NODE_RANK=2", "NODE_RANK"),
         ("ACME_RANK=2 ACME_SIZE=4", "[place-unknown]"),
+        ("TASK_INDEX=1 NUM_TASKS=4", "[place-unknown]"),
+        ("INDEX=1 NODE_IP_LIST=a,b", "[place-unknown]"),
+        ("PADDLE_TRAINERS_NUM=2", "[place-unknown]"),
+        ("FLUX_ENCLOSING_ID=f1", "[flux-not-a-task]"),
+        ("SLURM_JOBID=1 SLURM_JOB_NODELIST=a,b", "[slurm-not-a-task]"),
+        (&pbs, "[pbs-not-a-task]"),
+        (&oar, ""),
+        ("PE_HOSTFILE=/x NHOSTS=1 NSLOTS=1", ""),
         ("ACME_COLOR=2", ""),
+        ("SLURM_NTASKS=1", ""),
     ] {
         for around in ["", "mpienv exec -- ", "mpienv launch --nproc-per-node 1 -- "] {
             let words = format!("{around}env {vars} mpienv exec -- true");
@@ -252,11 +270,14 @@ fn what_the_only_rank_of_a_job_or_a_process_alone_has_around_it_is_not_said_belo
         (alone, "SLURM_JOB_ID=7 SLURM_JOBID=7 SLURM_NTASKS=8 SLURM_JOB_NUM_NODES=2"),
         (alone, "SNOWFLAKE_JOB_INDEX=1 SNOWFLAKE_JOBS_COUNT=4"),
         (alone, "ACME_RANK=2 ACME_SIZE=4"),
+        (alone, "SLURM_JOB_ID=7 SLURM_NTASKS=4 SLURM_NNODES=2"),
         // No context can hold such a name.
         (alone, "'ACME DATA_RANK=2'"),
     ] {
         for outer in ["exec --", "launch --nproc-per-node 1 --"] {
-            let words = format!("env {place} {around} mpienv {outer} mpienv exec -- true");
+            // A user's number of tasks for a later srun makes no other job.
+            let input = if place == alone { "env SLURM_NTASKS=2 " } else { "" };
+            let words = format!("env {place} {around} mpienv {outer} {input}mpienv exec -- true");
             let output = nested(&words).output().unwrap();
             let stderr = String::from_utf8(output.stderr).unwrap();
             // What the outer one says of the process's place is its own matter.

@@ -272,11 +272,14 @@ fn hangs(world: World) -> ! {
     if ranks.rank().index() + 1 == ranks.size() {
         signal_self("-STOP");
     }
+    let received = ranks.start_receive(vec![0; 8], ranks.size() - 1, 0).unwrap();
+    let late = received.wait_within(Duration::from_millis(50)).unwrap_err();
     let sum = ranks.start_all_reduce_sum(vec![1.0_f32; 7850]).unwrap();
     let error = sum.wait_within(Duration::from_millis(500)).unwrap_err();
     // MPI keeps the memory forever, so nothing can be finalized.
     // In one write: the lines of several ranks must not mix.
-    let _ = std::io::Write::write_all(&mut std::io::stderr(), format!("{error}\n").as_bytes());
+    let _ =
+        std::io::Write::write_all(&mut std::io::stderr(), format!("{late}\n{error}\n").as_bytes());
     world.abort(3);
 }
 

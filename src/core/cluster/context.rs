@@ -11,7 +11,7 @@ use crate::cluster::answer::{Answer, PMIX_RANK};
 use crate::cluster::discover::foreign;
 use crate::environment::Environment;
 use crate::error::{Error, Reason};
-use crate::launcher::{Launcher, VARIABLES, batch};
+use crate::launcher::{Launcher, Starts, VARIABLES, batch, is_shared, specs};
 use crate::value::job::fnv_1a;
 use crate::value::rank::Rank;
 
@@ -82,7 +82,7 @@ impl Seen {
 
     /// Records every variable that may number a process or a job, as they are now.
     pub(crate) fn now(environment: &Environment) -> Seen {
-        Seen::of(environment, recorded(environment))
+        Seen::of(environment, may_number(environment))
     }
 
     /// Records that the variable is set to this value, or unset.
@@ -98,14 +98,31 @@ impl Seen {
         current(environment, name).is_some_and(|hash| self.0.get(name) == Some(&hash))
     }
 
-    /// Returns what was set since: the variables with the first word of one that was set or changed.
-    /// A launcher's other variables may be as they were.
-    pub(crate) fn since(&self, environment: &Environment) -> Environment {
-        let changed = recorded(environment).filter(|name| self.is_changed(environment, name));
-        let words: BTreeSet<&str> = changed.map(first_word).collect();
-        Environment::from_vars(
-            environment.texts().filter(|(name, _)| words.contains(first_word(name))),
-        )
+    /// Returns the environment without what was there before: the variables with the first word of one
+    /// that is recorded and has the same value. `None` if none was set or changed since.
+    ///
+    /// The variables of one launcher have their first word in common. If one of them is new, the
+    /// others are its own too, although they may have the values that they had.
+    pub(crate) fn since(&self, environment: &Environment) -> Option<Environment> {
+        // Users set some that srun and others read for the processes that they start.
+        let is_input = |name: &&str| {
+            let inputs = specs().filter(|spec| spec.starts == Starts::Processes);
+            inputs.flat_map(|spec| spec.outside).any(|input| input == name)
+        };
+        let changed = may_number(environment).filter(|name| self.is_changed(environment, name));
+        let new: BTreeSet<&str> = changed.filter(|name| !is_input(name)).map(first_word).collect();
+        if new.is_empty() {
+            return None;
+        }
+        // What several launchers set, such as `NODE_RANK`, shows nothing about other names.
+        let known = self.0.keys().filter(|name| !is_shared(name));
+        let known: BTreeSet<&str> = known.map(|name| first_word(name)).collect();
+        let is_left = |name: &&str| {
+            let word = first_word(name);
+            !new.contains(word) && (known.contains(word) || self.is_known(environment, name))
+        };
+        let left: Vec<&str> = environment.names().filter(is_left).collect();
+        Some(environment.with(left.into_iter().map(|name| (name, None))))
     }
 
     /// Returns whether a variable was set or changed since. A variable that is merely gone proves
@@ -115,13 +132,16 @@ impl Seen {
     }
 }
 
+/// Variables that number a process or its job, besides those of launchers and batch systems.
+const OTHERS: [&str; 6] =
+    [PMIX_RANK, "FLUX_ENCLOSING_ID", "PBS_TASKNUM", "SLURM_JOBID", "NHOSTS", "NSLOTS"];
+
 /// The variables that may number a process or a job.
-fn recorded<'a>(environment: &'a Environment) -> impl Iterator<Item = &'a str> {
+fn may_number<'a>(environment: &'a Environment) -> impl Iterator<Item = &'a str> {
     let jobs = batch::jobs().map(|job| -> &'a str { job });
-    VARIABLES.iter().copied().chain([PMIX_RANK]).chain(jobs).chain(foreign::names(environment))
+    VARIABLES.iter().copied().chain(OTHERS).chain(jobs).chain(foreign::names(environment))
 }
 
-/// The first word of a name, which the variables of one launcher have in common.
 fn first_word(name: &str) -> &str {
     name.split('_').next().unwrap_or_default()
 }

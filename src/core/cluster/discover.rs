@@ -25,6 +25,7 @@ use crate::error::{Error, Reason};
 use crate::finding::{Finding, Severity};
 use crate::launcher::placement::Placement;
 use crate::launcher::starter::{ON_ONE_HOST, Starter};
+use crate::launcher::user::WORLD_SIZE;
 use crate::launcher::{
     Launcher, Marker, Starts, display_variable, is_shared, kubernetes, markers, restarts,
 };
@@ -59,7 +60,7 @@ impl ClusterInfoBuilder {
         };
         let mut said = place.own.as_ref().map(|own| own.said.clone()).unwrap_or_default();
         // What another job's variables show has not been said.
-        if place.since().is_some_and(|since| since != Environment::default()) {
+        if place.since.is_some_and(|since| since != Environment::default()) {
             said.retain(|code| !unplaced::CODES.contains(&code.as_str()));
         }
         let earlier = Earlier {
@@ -91,11 +92,10 @@ impl ClusterInfoBuilder {
         // A process is deliberately alone if an override says so, or if an exported context does and
         // nothing has changed since.
         let is_unplaced = choice.marker.launcher == Launcher::Alone && explicit.is_none();
-        let own = context.as_ref().filter(|_| choice.is_of_context);
-        let unplaced = is_unplaced.then(|| match own {
-            Some(own) => own.seen.since(&environment),
-            None => environment.clone(),
-        });
+        let since = context.as_ref().map(|context| context.seen.since(&environment));
+        let since = since.map(Option::unwrap_or_default);
+        let of_own = since.as_ref().filter(|_| choice.is_of_context);
+        let unplaced = is_unplaced.then(|| of_own.unwrap_or(&environment).clone());
         let read = self.placement(&environment, choice.marker, unplaced.as_ref());
         let (mut placement, choice) = match self.overrides.node {
             Some(node) => {
@@ -123,7 +123,18 @@ impl ClusterInfoBuilder {
             placement = answer.fill(placement)?;
         }
         let azure = AzureVars::find(&environment)?;
-        Ok(Place { whole, environment, placement, choice, unplaced, own, outer, azure, threads })
+        Ok(Place {
+            whole,
+            environment,
+            placement,
+            choice,
+            unplaced,
+            own,
+            outer,
+            since,
+            azure,
+            threads,
+        })
     }
 
     /// Reads what the launcher provides about this process. Fails if its variables, those that are
@@ -172,21 +183,11 @@ struct Place<'a> {
     own: Option<Context>,
     /// What mpienv chose for the surrounding job, in which a launcher started this process.
     outer: Option<Context>,
+    /// What was set since mpienv placed this process, or the one around it. Empty if nothing was.
+    since: Option<Environment>,
     azure: Option<AzureVars>,
     /// The variables of threads that an outer mpienv has set.
     threads: Vec<(&'static str, u32)>,
-}
-
-impl Place<'_> {
-    /// What mpienv recorded when it placed this process, or the one around it.
-    fn recorded(&self) -> Option<&Context> {
-        self.own.as_ref().or(self.outer.as_ref())
-    }
-
-    /// Returns the variables that were set since then.
-    fn since(&self) -> Option<Environment> {
-        self.recorded().map(|context| context.seen.since(&self.environment))
-    }
 }
 
 /// Adds what follows from the place, and rejects what cannot be.
@@ -268,11 +269,13 @@ fn decide_meeting(
     }
     let auth = auth::munge(environment)?;
     // A worker's script may set some of its variables anew, as `LOCAL_RANK=0` beside one device for
-    // each worker: the job stays the same.
-    let is_left = |name| outer.as_ref().is_some_and(|outer| outer.seen.is_known(whole, name));
-    let is_same_job = placement.launcher() == Launcher::User
-        && ["RANK", "WORLD_SIZE", master::MASTER_PORT].into_iter().all(is_left);
-    let of_job = own.or(outer.as_ref().filter(|_| is_same_job));
+    // each worker: with as many ranks that meet at the same port, the job is the same.
+    let is_same_job = |outer: &&Context| {
+        placement.launcher() == Launcher::User
+            && outer.seen.is_known(whole, WORLD_SIZE)
+            && !outer.seen.is_changed(whole, master::MASTER_PORT)
+    };
+    let of_job = own.or(outer.as_ref().filter(is_same_job));
     let (mut token, mut token_scope) = auth::token(environment, placement, of_job)?;
     if token_scope == Scope::Job
         && auth.as_ref().is_none_or(Munge::is_auto)

@@ -276,11 +276,9 @@ pub(super) fn one_of_several(place: &Place<'_>, others: &[Other]) -> Option<Find
     let is_by_hand = launcher == Launcher::User
         && !environment.is_set(user::CROSS_SIZE)
         && others.iter().all(|(_, read)| read.is_none());
-    let since = place.since();
-    let environment = since.as_ref().unwrap_or(environment);
+    let environment = place.since.as_ref().unwrap_or(environment);
     let sign = match is_by_hand || own.is_some() {
-        true => unplaced::beside_one_rank(&without_place(environment))
-            .or_else(|| foreign::finding(environment, "")),
+        true => unplaced::beside_one_rank(&without_place(environment), own.is_some()),
         false => foreign::of_launched(environment),
     }?;
     let remedy = format!(
@@ -294,12 +292,12 @@ pub(super) fn one_of_several(place: &Place<'_>, others: &[Other]) -> Option<Find
 /// Returns a variable that numbers this process above 0, although its place, which no other launcher's
 /// explains, says that it is the only one.
 fn contradiction(place: &Place<'_>, others: &[Other]) -> Option<&'static str> {
-    let Place { whole, environment, placement, choice, .. } = place;
+    let Place { whole, environment, placement, choice, own, outer, .. } = place;
     let explains = |is_it: &dyn Fn(&Placement) -> bool| {
         others.iter().any(|(_, read)| read.as_ref().is_some_and(is_it))
     };
     // What was there when mpienv placed this process, or one around it, is not of a later job.
-    let recorded = place.recorded();
+    let recorded = own.as_ref().or(outer.as_ref());
     let is_left = |name: &str| recorded.is_some_and(|context| context.seen.is_known(whole, name));
     let number = |name: &str| {
         let number = environment.text(name).and_then(digits::<u32>).filter(|&number| number > 0);
@@ -413,12 +411,12 @@ fn passes_on(environment: &Environment, launcher: Launcher) -> bool {
     };
     let has = |process: &Process| process.environment().is_set(overrides::LAUNCHER);
     // `mpirun -x MPIENV_LAUNCHER=alone`, `mpiexec -genv MPIENV_LAUNCHER alone`.
-    let is_asked = |words: &[String]| {
+    let names_it = |words: &[String]| {
         let [option, variable] = words else { return false };
         let name = variable.split('=').next();
         ["-x", "-genv", "-env"].contains(&option.as_str()) && name == Some(overrides::LAUNCHER)
     };
-    let asks = |process: &Process| process.words().windows(2).any(is_asked);
+    let asks = |process: &Process| process.words().windows(2).any(names_it);
     // A script that set it may have become this process, but a daemon has not the variables that it
     // gives to its ranks.
     let is_given = || has(&child) && (child.id != std::process::id() || DAEMONS.contains(&program));

@@ -103,13 +103,15 @@ pub(super) fn finding(environment: &Environment, is_in_context: bool) -> Option<
 }
 
 /// Reports variables of a job in which this process does not know its place. Without them, it would
-/// be the only one.
-pub(super) fn beside_one_rank(environment: &Environment) -> Option<Finding> {
+/// be the only one. Incomplete variables of a launcher count if they are new.
+pub(super) fn beside_one_rank(environment: &Environment, are_new: bool) -> Option<Finding> {
     if let Err(error) = refuse(environment) {
-        let variable = error.variable().filter(|variable| environment.is_set(variable));
-        let what = match variable {
+        let what = match error.variable() {
             // The rest of the place was set aside.
-            Some(variable) => format!("{} is set", display_variable(environment, variable)),
+            Some(name) if environment.is_set(name) => {
+                format!("{} is set", display_variable(environment, name))
+            }
+            Some(name) => format!("{name} is {}", error.reason()),
             None => error.reason().to_string(),
         };
         return Some(Finding::warning(
@@ -119,8 +121,12 @@ pub(super) fn beside_one_rank(environment: &Environment) -> Option<Finding> {
             error.remedy(),
         ));
     }
-    let of_launchers = of_launchers(environment, "").map(|(sign, _)| sign);
-    of_launchers.filter(|sign| sign.severity > Severity::Note)
+    let sign = match are_new {
+        true => sign(environment, ""),
+        false => of_launchers(environment, "").map(|(sign, _)| sign),
+    };
+    let sign = sign.filter(|sign| sign.severity > Severity::Note);
+    sign.or_else(|| foreign::finding(environment, ""))
 }
 
 /// Returns the first warning, or else the first note: a note must not hide that other variables
