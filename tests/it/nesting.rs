@@ -217,6 +217,8 @@ fn a_process_that_was_alone_and_has_started_several_is_not_rank_0_of_1_in_silenc
         ("OMPI_COMM_WORLD_LOCAL_RANK=2", "[place-unknown]"),
         ("NODE_RANK=2", "NODE_RANK"),
         ("ACME_RANK=2 ACME_SIZE=4", "[place-unknown]"),
+        ("NNODES=2", "NNODES=\"2\""),
+        ("LSB_JOBID=7 LSB_MCPU_HOSTS='a 4 b 4'", "[lsf-not-a-task]"),
         ("TASK_INDEX=1 NUM_TASKS=4", "[place-unknown]"),
         ("INDEX=1 NODE_IP_LIST=a,b", "[place-unknown]"),
         ("PADDLE_TRAINERS_NUM=2", "[place-unknown]"),
@@ -226,6 +228,8 @@ fn a_process_that_was_alone_and_has_started_several_is_not_rank_0_of_1_in_silenc
         (&oar, ""),
         ("PE_HOSTFILE=/x NHOSTS=1 NSLOTS=1", ""),
         ("ACME_COLOR=2", ""),
+        ("NODE_INDEX=0", ""),
+        ("WORLD_RANK=0", ""),
         ("SLURM_NTASKS=1", ""),
     ] {
         for around in ["", "mpienv exec -- ", "mpienv launch --nproc-per-node 1 -- "] {
@@ -237,10 +241,16 @@ fn a_process_that_was_alone_and_has_started_several_is_not_rank_0_of_1_in_silenc
             assert_eq!(stderr.is_empty(), said.is_empty(), "{words}: {stderr}");
         }
     }
+    // Without mpienv around it, this is a place.
+    let words = "mpienv exec -- env NODE_RANK=0 NNODES=2 MASTER_ADDR=127.0.0.1 mpienv exec -- true";
+    let stderr = String::from_utf8(nested(words).output().unwrap().stderr).unwrap();
+    assert!(stderr.contains("[place-unknown]"), "{stderr}");
     // Another job of the same size, and one of which only the numbers are new.
     for words in [
         "SLURM_JOB_ID=7 SLURM_NTASKS=8 mpienv exec -- env SLURM_JOB_ID=8 mpienv exec -- true",
         "ACME_RANK=1 ACME_SIZE=4 mpienv exec -- env ACME_RANK=2 mpienv exec -- true",
+        "ACME_RANK=1 ACME_SIZE=4 mpienv exec -- env NUM_NODES=2 mpienv exec -- true",
+        "LSB_JOBID=7 LSB_MCPU_HOSTS='a 4 b 4' mpienv exec -- env LSB_JOBID=8 mpienv exec -- true",
     ] {
         let stderr = String::from_utf8(nested(words).output().unwrap().stderr).unwrap();
         assert_eq!(stderr.matches("warning [").count(), 2, "{words}: {stderr}");
@@ -276,7 +286,7 @@ fn what_the_only_rank_of_a_job_or_a_process_alone_has_around_it_is_not_said_belo
     ] {
         for outer in ["exec --", "launch --nproc-per-node 1 --"] {
             // A user's number of tasks for a later srun makes no other job.
-            let input = if place == alone { "env SLURM_NTASKS=2 " } else { "" };
+            let input = if place == alone { "env SLURM_NTASKS=2 " } else { "env MPI_RANK=0 " };
             let words = format!("env {place} {around} mpienv {outer} {input}mpienv exec -- true");
             let output = nested(&words).output().unwrap();
             let stderr = String::from_utf8(output.stderr).unwrap();

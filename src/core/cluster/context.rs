@@ -11,7 +11,7 @@ use crate::cluster::answer::{Answer, PMIX_RANK};
 use crate::cluster::discover::foreign;
 use crate::environment::Environment;
 use crate::error::{Error, Reason};
-use crate::launcher::{Launcher, Starts, VARIABLES, batch, is_shared, specs};
+use crate::launcher::{Launcher, VARIABLES, batch, is_shared};
 use crate::value::job::fnv_1a;
 use crate::value::rank::Rank;
 
@@ -104,21 +104,24 @@ impl Seen {
     /// The variables of one launcher have their first word in common. If one of them is new, the
     /// others are its own too, although they may have the values that they had.
     pub(crate) fn since(&self, environment: &Environment) -> Option<Environment> {
-        // Users set some that srun and others read for the processes that they start.
-        let is_input = |name: &&str| {
-            let inputs = specs().filter(|spec| spec.starts == Starts::Processes);
-            inputs.flat_map(|spec| spec.outside).any(|input| input == name)
-        };
-        let changed = may_number(environment).filter(|name| self.is_changed(environment, name));
-        let new: BTreeSet<&str> = changed.filter(|name| !is_input(name)).map(first_word).collect();
+        // Users set some of Slurm's variables for a later srun.
+        let is_input = |name: &str| Launcher::Slurm.spec().outside.contains(&name);
+        let is_new = |name: &&str| self.is_changed(environment, name) && !is_input(name);
+        let new: Vec<&str> = may_number(environment).filter(is_new).collect();
         if new.is_empty() {
             return None;
         }
+        let words: BTreeSet<&str> = new.iter().map(|name| first_word(name)).collect();
+        // A number in other words, such as `MPI_RANK`, is not of the launcher whose variables have
+        // the same first word.
+        let of_launchers = new.iter().filter(|name| is_of_launcher(name));
+        let of_launchers: BTreeSet<&str> = of_launchers.map(|name| first_word(name)).collect();
         // What several launchers set, such as `NODE_RANK`, shows nothing about other names.
         let known = self.0.keys().filter(|name| !is_shared(name));
         let known: BTreeSet<&str> = known.map(|name| first_word(name)).collect();
         let is_left = |name: &&str| {
             let word = first_word(name);
+            let new = if is_of_launcher(name) { &of_launchers } else { &words };
             !new.contains(word) && (known.contains(word) || self.is_known(environment, name))
         };
         let left: Vec<&str> = environment.names().filter(is_left).collect();
@@ -142,8 +145,16 @@ fn may_number<'a>(environment: &'a Environment) -> impl Iterator<Item = &'a str>
     VARIABLES.iter().copied().chain(OTHERS).chain(jobs).chain(foreign::names(environment))
 }
 
+fn is_of_launcher(name: &str) -> bool {
+    VARIABLES.contains(name) || OTHERS.contains(&name) || batch::jobs().any(|job| job == name)
+}
+
 fn first_word(name: &str) -> &str {
-    name.split('_').next().unwrap_or_default()
+    match name.split('_').next().unwrap_or_default() {
+        // Grid Engine's.
+        "PE" | "NHOSTS" | "NSLOTS" => "SGE",
+        word => word,
+    }
 }
 
 fn current(environment: &Environment, name: &str) -> Option<u64> {

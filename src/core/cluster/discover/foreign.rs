@@ -100,10 +100,10 @@ pub(super) fn of_launched(environment: &Environment) -> Option<Finding> {
     })
 }
 
-/// Returns the names of numbers that no launcher's variables explain, as far as a context can hold
-/// them.
+/// Returns the names of numbers that no launcher's variables explain, and of some sizes, as far as a
+/// context can hold them.
 pub(crate) fn names(environment: &Environment) -> impl Iterator<Item = &str> {
-    let pairs = PAIRS.iter().chain(LISTED).map(|&(number, _)| number);
+    let pairs = PAIRS.iter().chain(LISTED).flat_map(|&(number, size)| [number, size]);
     let names = pairs.chain(numbers(environment).map(|number| number.name));
     names.filter(|name| name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_'))
 }

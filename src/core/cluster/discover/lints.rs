@@ -241,7 +241,7 @@ pub(crate) const DISAGREE: &str = "launchers-disagree";
 ///
 /// Below a process that mpienv has placed, only what was set since counts.
 pub(super) fn one_of_several(place: &Place<'_>, others: &[Other]) -> Option<Finding> {
-    let Place { environment, placement, own, .. } = place;
+    let Place { environment, placement, own, outer, .. } = place;
     let (launcher, Placement { rank, size, .. }) = (placement.launcher(), placement);
     let says = || {
         let place = format!("{} rank {} of {}", says(launcher), rank.value, size.value);
@@ -277,8 +277,15 @@ pub(super) fn one_of_several(place: &Place<'_>, others: &[Other]) -> Option<Find
         && !environment.is_set(user::CROSS_SIZE)
         && others.iter().all(|(_, read)| read.is_none());
     let environment = place.since.as_ref().unwrap_or(environment);
+    // `exec` has given a process by itself its place, and a script has set more.
+    let is_left = |outer: &Context| {
+        let names = ["RANK", "WORLD_SIZE"];
+        outer.launcher == Launcher::Alone
+            && names.iter().all(|name| outer.seen.is_known(place.whole, name))
+    };
+    let are_new = own.is_some() || outer.as_ref().is_some_and(is_left);
     let sign = match is_by_hand || own.is_some() {
-        true => unplaced::beside_one_rank(&without_place(environment), own.is_some()),
+        true => unplaced::beside_one_rank(&without_place(environment), are_new),
         false => foreign::of_launched(environment),
     }?;
     let remedy = format!(
