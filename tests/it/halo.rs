@@ -53,7 +53,7 @@ fn no_rank_is_blamed_over_mpi_if_one_calls_barrier_and_the_other_send_receive() 
         let said = text(&output.stderr);
         let waits = "because this rank waited in ";
         assert!(said.contains(waits), "{said}");
-        assert!(!said.contains("it hangs, is cut off"), "{said}");
+        assert!(!said.contains("it hangs, "), "{said}");
         assert!(text(&output.stdout).contains("code 124"), "{output:?}");
     });
 }

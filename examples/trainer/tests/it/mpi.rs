@@ -283,7 +283,7 @@ fn a_rank_that_hangs_ends_the_job_after_the_timeout() {
         let launcher = launcher.display();
         assert!(code.is_some_and(|code| code != 0), "{launcher}: {said}");
         let words = format!(
-            "mnist: rank 1 on {} did not arrive within {timeout} s: it hangs, is cut off",
+            "mnist: rank 1 on {} did not arrive within {timeout} s: it hangs, waits in",
             host_name().unwrap()
         );
         assert!(said.contains(&words), "{launcher}: {said}");

@@ -624,9 +624,9 @@ class Operations:
 
     def _late(self, ranks: List[int], seconds: float) -> str:
         names = [str(self._ranks[rank] if self._ranks else rank) for rank in ranks]
-        which, why = f"rank {names[0]}", "it hangs, is cut off, or needs"
+        which, why = f"rank {names[0]}", "it hangs, waits in another call, is cut off, or needs"
         if len(names) > 1:
-            which, why = f"ranks {', '.join(names)}", "they hang, are cut off, or need"
+            which, why = f"ranks {', '.join(names)}", "they hang, wait in another call, are cut off, or need"
         return f"{which} did not arrive within {seconds:g} s: {why} a longer timeout"
 
     # Messages between two ranks.
