@@ -196,7 +196,7 @@ impl Open {
     fn check_owner(&self, owner: u32) -> io::Result<()> {
         let is_own = || -> io::Result<bool> {
             let (name, how) = (probe_name(), OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL);
-            let probe = openat(&self.0, &*name, FILE | how, Mode::from_raw_mode(0o600))?;
+            let probe = self.regular(&name, how)?;
             unlinkat(&self.0, &*name, AtFlags::empty())?;
             Ok(fstat(&probe)?.st_uid == owner)
         };

@@ -86,6 +86,7 @@ mod interface;
 mod jax;
 #[cfg(target_os = "linux")]
 mod kills;
+mod later_signs;
 mod launch_command;
 #[cfg(unix)]
 mod launch_options;

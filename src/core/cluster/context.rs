@@ -11,7 +11,7 @@ use crate::cluster::answer::{Answer, PMIX_RANK};
 use crate::cluster::discover::foreign;
 use crate::environment::Environment;
 use crate::error::{Error, Reason};
-use crate::launcher::{Launcher, VARIABLES, batch, is_shared};
+use crate::launcher::{Launcher, VARIABLES, batch, flux, is_shared, pbs, slurm};
 use crate::value::job::fnv_1a;
 use crate::value::rank::Rank;
 
@@ -137,7 +137,7 @@ impl Seen {
 
 /// Variables that number a process or its job, besides those of launchers and batch systems.
 const OTHERS: [&str; 6] =
-    [PMIX_RANK, "FLUX_ENCLOSING_ID", "PBS_TASKNUM", "SLURM_JOBID", "NHOSTS", "NSLOTS"];
+    [PMIX_RANK, flux::ENCLOSING, pbs::TASK, slurm::OLD_JOB_ID, batch::SGE_HOSTS, batch::SGE_SLOTS];
 
 /// The variables that may number a process or a job.
 fn may_number<'a>(environment: &'a Environment) -> impl Iterator<Item = &'a str> {
@@ -151,8 +151,8 @@ fn is_of_launcher(name: &str) -> bool {
 
 fn first_word(name: &str) -> &str {
     match name.split('_').next().unwrap_or_default() {
-        // Grid Engine's.
-        "PE" | "NHOSTS" | "NSLOTS" => "SGE",
+        // Grid Engine's, besides `PE_HOSTFILE`.
+        "PE" | batch::SGE_HOSTS | batch::SGE_SLOTS => "SGE",
         word => word,
     }
 }

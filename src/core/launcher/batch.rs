@@ -83,8 +83,8 @@ static SYSTEMS: &[System] = &[
         // Users and other programs have a variable JOB_ID too.
         jobs: &["PE_HOSTFILE", "SGE_O_HOST"],
         size: |environment| {
-            let of_hosts = counted(environment, "NHOSTS", Size::of_hosts);
-            of_hosts.or_else(|| counted(environment, "NSLOTS", Size::of_slots))
+            let of_hosts = counted(environment, SGE_HOSTS, Size::of_hosts);
+            of_hosts.or_else(|| counted(environment, SGE_SLOTS, Size::of_slots))
         },
         start: "start the program with mpirun, which starts every process",
     },
@@ -120,6 +120,10 @@ static SYSTEMS: &[System] = &[
         start: "start the program with mpirun in the task's command, which starts every process",
     },
 ];
+
+/// How many hosts, and how many slots, Grid Engine has given a job.
+pub(crate) const SGE_HOSTS: &str = "NHOSTS";
+pub(crate) const SGE_SLOTS: &str = "NSLOTS";
 
 /// OAR's file of hosts.
 const OAR_FILE: &str = "OAR_NODEFILE";

@@ -58,7 +58,7 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
 }
 
 /// The variable that names the Flux instance of this process.
-const ENCLOSING: &str = "FLUX_ENCLOSING_ID";
+pub(crate) const ENCLOSING: &str = "FLUX_ENCLOSING_ID";
 
 /// Reports a batch script, which runs only once.
 pub(crate) fn outside_of_jobs(environment: &Environment) -> Option<Finding> {

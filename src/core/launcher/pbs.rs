@@ -21,7 +21,7 @@ const NODE_FILE: &str = "PBS_NODEFILE";
 const PER_NODE: &str = "PBS_NUM_PPN";
 
 /// The hexadecimal number of a process that PBS started. The job's script is the first process.
-const TASK: &str = "PBS_TASKNUM";
+pub(crate) const TASK: &str = "PBS_TASKNUM";
 
 /// Rejects a task of `pbsdsh`, which is one of several and cannot know which.
 pub(crate) fn refuse_task(environment: &Environment, by_itself: &str) -> Result<(), Error> {

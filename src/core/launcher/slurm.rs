@@ -95,7 +95,7 @@ const NO_STEP_FROM: u32 = 0xffff_fff0;
 const PER_NODE: &str = "SLURM_NTASKS_PER_NODE";
 
 /// Further names of the job's size and hosts. A container or sudo may pass on only some names.
-const OLD_JOB_ID: &str = "SLURM_JOBID";
+pub(crate) const OLD_JOB_ID: &str = "SLURM_JOBID";
 const OLD_SIZE: &str = "SLURM_NPROCS";
 const JOB_NODES: &str = "SLURM_JOB_NUM_NODES";
 const JOB_LISTS: [&str; 2] = ["SLURM_JOB_NODELIST", "SLURM_NODELIST"];

@@ -131,6 +131,7 @@ impl Process {
         Some(Process { id, name: name.to_owned(), parent, start, folder, file: OnceCell::new() })
     }
 
+    /// Returns the process that started it, or that it was given to. None if it cannot be seen.
     pub(crate) fn parent(&self) -> Option<Process> {
         Process::read(&self.parent.to_string())
     }

@@ -13,7 +13,7 @@ use crate::finding::{Finding, Severity};
 use crate::launcher::placement::Placement;
 use crate::launcher::starter::{DAEMONS, Process, Starter};
 use crate::launcher::torchrun::AGENT_STORE;
-use crate::launcher::user::{LOCAL_RANK, LOCAL_WORLD_SIZE, NODE_RANK};
+use crate::launcher::user::{LOCAL_RANK, LOCAL_WORLD_SIZE, NODE_RANK, RANK, WORLD_SIZE};
 use crate::launcher::{
     Launcher, LauncherSpec, Marker, Starts, display_variable, is_shared, markers, open_mpi, user,
 };
@@ -169,7 +169,7 @@ fn can_be_in_blocks(placement: &Placement, first: Option<u32>, local_size: u32) 
 /// Reports a port that enroot's hook for PyTorch derives from the Slurm job alone.
 fn pyxis_port(environment: &Environment, placement: &Placement) -> Option<Finding> {
     let number = |name: &str| environment.text(name)?.parse::<u64>().ok();
-    let is_of_hook = ["RANK", "WORLD_SIZE", LOCAL_RANK].iter().all(|name| environment.is_set(name));
+    let is_of_hook = [RANK, WORLD_SIZE, LOCAL_RANK].iter().all(|name| environment.is_set(name));
     let (job, port) = (number("SLURM_JOB_ID")?, number("MASTER_PORT")?);
     // An override is deliberate. The formulas below are those of the hook's current and earlier
     // versions.
@@ -215,7 +215,7 @@ fn partly_inherited(
 ) -> Option<Finding> {
     let names = [LOCAL_RANK, LOCAL_WORLD_SIZE];
     let is_left = |name: &&str| outer.seen.is_known(environment, name);
-    let is_same = ["RANK", "WORLD_SIZE"].iter().all(is_left);
+    let is_same = [RANK, WORLD_SIZE].iter().all(is_left);
     if placement.launcher() != Launcher::User || is_same || !names.iter().all(is_left) {
         return None;
     }
@@ -279,9 +279,8 @@ pub(super) fn one_of_several(place: &Place<'_>, others: &[Other]) -> Option<Find
     let environment = place.since.as_ref().unwrap_or(environment);
     // `exec` has given a process by itself its place, and a script has set more.
     let is_left = |outer: &Context| {
-        let names = ["RANK", "WORLD_SIZE"];
-        outer.launcher == Launcher::Alone
-            && names.iter().all(|name| outer.seen.is_known(place.whole, name))
+        let is_known = |name: &&str| outer.seen.is_known(place.whole, name);
+        outer.launcher == Launcher::Alone && [RANK, WORLD_SIZE].iter().all(is_known)
     };
     let are_new = own.is_some() || outer.as_ref().is_some_and(is_left);
     let sign = match is_by_hand || own.is_some() {
@@ -310,14 +309,16 @@ fn contradiction(place: &Place<'_>, others: &[Other]) -> Option<&'static str> {
         let number = environment.text(name).and_then(digits::<u32>).filter(|&number| number > 0);
         number.filter(|_| !is_left(name))
     };
-    let is_one = placement.size.value == 1;
-    let loose = [NODE_RANK, PMIX_RANK].into_iter().find(|name| {
-        let rank = number(name).filter(|_| is_one);
-        rank.is_some_and(|rank| !explains(&|other| other.rank.value == rank))
-    });
     let local = number(LOCAL_RANK).filter(|&local| {
         value_of(&placement.local_size) == Some(1)
             && !explains(&|other| value_of(&other.local_rank) == Some(local))
+    });
+    let local = local.map(|_| LOCAL_RANK);
+    if placement.size.value > 1 {
+        return local;
+    }
+    let mut loose = [NODE_RANK, PMIX_RANK].into_iter().filter(|name| {
+        number(name).is_some_and(|rank| !explains(&|other| other.rank.value == rank))
     });
     // If the program that started this process is visible, an outer one left the variables. Pods
     // of an indexed job may each have a launcher of their own.
@@ -328,20 +329,23 @@ fn contradiction(place: &Place<'_>, others: &[Other]) -> Option<&'static str> {
     let unread = others.iter().filter(|(marker, read)| {
         read.is_none() && is_inner(marker.launcher.spec()) && marker.is_of_rank()
     });
-    let unread = unread.map(|(marker, _)| marker.variable);
-    // The local rank or the node of a launcher whose rank is not set.
-    let is_absent = |launcher: &&Launcher| {
-        launcher.spec().starts == Starts::Processes
-            && others.iter().all(|(marker, _)| marker.launcher != **launcher)
-    };
-    let of_absent = Launcher::ALL.iter().filter(is_absent).flat_map(|other| other.variables());
-    let is_place = |field| ["local_rank", "node_rank", "node_id"].contains(&field);
-    let of_absent = of_absent.filter(|variable| is_place(variable.field));
-    let of_absent = of_absent.map(|variable| variable.name).filter(|name| !is_shared(name));
+    let mut unread =
+        unread.map(|(marker, _)| marker.variable).filter(|name| number(name).is_some());
+    let of_one = loose.next().or(local).or_else(|| unread.next());
     let is_by_hand = placement.launcher() == Launcher::User;
-    let mut of_other = unread.chain(of_absent.filter(|_| is_by_hand));
-    let of_other = || of_other.find(|name| is_one && number(name).is_some());
-    loose.or(local.map(|_| LOCAL_RANK)).or_else(of_other)
+    let of_absent = || {
+        // The local rank or the node of a launcher whose rank is not set.
+        let is_absent = |launcher: &&Launcher| {
+            launcher.spec().starts == Starts::Processes
+                && others.iter().all(|(marker, _)| marker.launcher != **launcher)
+        };
+        let is_place = |field| ["local_rank", "node_rank", "node_id"].contains(&field);
+        let of_absent = Launcher::ALL.iter().filter(is_absent).flat_map(|other| other.variables());
+        let places = of_absent.filter(|variable| is_place(variable.field));
+        let mut names = places.map(|variable| variable.name);
+        names.find(|name| number(name).is_some() && !is_shared(name))
+    };
+    if is_by_hand { of_one.or_else(of_absent) } else { of_one }
 }
 
 /// Why it matters that a node has several processes.
@@ -349,7 +353,7 @@ const ONE_OF_THE_NODE: &str = "this process seems to be one of several on its no
 
 /// Returns the environment without the place of a process by itself, as `mpienv export` writes it.
 fn without_place(environment: &Environment) -> Environment {
-    let names = ["RANK", "WORLD_SIZE", LOCAL_RANK, LOCAL_WORLD_SIZE, "MASTER_ADDR", "MASTER_PORT"];
+    let names = [RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, "MASTER_ADDR", "MASTER_PORT"];
     let of_first = [NODE_RANK, "JOB_COMPLETION_INDEX", PMIX_RANK].into_iter();
     let of_first = of_first.filter(|name| environment.text(name) == Some("0"));
     environment.with(names.into_iter().chain(of_first).map(|name| (name, None)))

@@ -152,9 +152,10 @@ fn check_started(node: Rank, started: &Placement) -> Result<(), Error> {
     let is_other = |number: &&Sourced<u32>| number.value != node.index();
     // Where ranks are nodes, one host may play several, and the ranks may have another order.
     let found = match are_nodes {
-        true => {
-            Some(&started.rank).filter(is_other).filter(|_| number.is_none_or(|n| is_other(&n)))
+        true if number.is_none_or(|number| is_other(&number)) => {
+            Some(&started.rank).filter(is_other)
         }
+        true => None,
         false => number.filter(is_other).or(local),
     };
     let Some(Sourced { value, source }) = found else { return Ok(()) };

@@ -62,7 +62,7 @@ pub(super) fn refuse(environment: &Environment) -> Result<(), Error> {
     slurm::refuse_task(environment, &by_itself)?;
     // A script that starts the nodes' processes itself may have a variable for their number.
     let script = script(environment, &by_itself);
-    match script.is_some_and(|script| script.severity > Severity::Note) {
+    match script.as_ref().is_some_and(is_warning) {
         true => Ok(()),
         false => user::refuse_node(environment, &by_itself),
     }
@@ -121,18 +121,20 @@ pub(super) fn beside_one_rank(environment: &Environment, are_new: bool) -> Optio
             error.remedy(),
         ));
     }
-    let sign = match are_new {
-        true => sign(environment, ""),
-        false => of_launchers(environment, "").map(|(sign, _)| sign),
-    };
-    let sign = sign.filter(|sign| sign.severity > Severity::Note);
-    sign.or_else(|| foreign::finding(environment, ""))
+    if are_new {
+        return sign(environment, "").filter(is_warning);
+    }
+    let of_launchers = of_launchers(environment, "").map(|(sign, _)| sign);
+    of_launchers.filter(is_warning).or_else(|| foreign::finding(environment, ""))
+}
+
+fn is_warning(finding: &Finding) -> bool {
+    finding.severity > Severity::Note
 }
 
 /// Returns the first warning, or else the first note: a note must not hide that other variables
 /// show several processes.
 fn sign(environment: &Environment, by_itself: &str) -> Option<Finding> {
-    let is_warning = |finding: &Finding| finding.severity > Severity::Note;
     let (known, explained) = of_launchers(environment, by_itself).unzip();
     let known = match known {
         Some(known) if is_warning(&known) => return Some(known),
