@@ -127,8 +127,9 @@ pub struct Launch {
     node_timeout: Duration,
     /// This process, for a job that has a launch on every node.
     node: Option<ClusterInfo>,
-    /// The range in which each attempt finds a free port, for a job on this machine alone.
-    range: Option<PortRange>,
+    /// The range in which each attempt finds a free port, for a job on this machine alone, and the
+    /// number that selects the first attempt's.
+    range: Option<(PortRange, u64)>,
 }
 
 /// Where the workers' variables come from.
@@ -158,10 +159,11 @@ impl Launch {
         if info.launch_style() == LaunchStyle::Alone
             && let Some(range) = info.default_port_range()
         {
-            let mut own = info.clone();
-            own.set_own_port(port::free_port(range)?, port::WHY);
+            // Leaves room for the number of an attempt.
+            let (mut own, first) = (info.clone(), process::random() >> 32);
+            own.set_own_port(port::free_port(range, first)?, port::WHY);
             let workers = own.workers(per_node)?;
-            return Ok(Launch { range: Some(range), ..Launch::with_workers(workers) });
+            return Ok(Launch { range: Some((range, first)), ..Launch::with_workers(workers) });
         }
         Ok(Launch { node: Some(info.clone()), ..Launch::with_workers(info.workers(per_node)?) })
     }
@@ -231,7 +233,7 @@ impl Launch {
     /// # Errors
     /// Returns an error if the job has more than 4096 ranks, or if no port is free.
     pub fn simulated(job: &simulate::Job) -> Result<Launch, LaunchError> {
-        let port = port::free_port(PortRange::default())?;
+        let port = port::free_port(PortRange::default(), process::random())?;
         Launch::simulated_with_master(job.clone().with_master(Host::LOOPBACK, port))
     }
 

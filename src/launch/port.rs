@@ -4,7 +4,6 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener};
 
 use crate::error::LaunchError;
-use crate::process::random;
 use mpienv_core::seam::ports_from;
 use mpienv_core::{Port, PortRange};
 
@@ -16,11 +15,12 @@ const LOOPBACK: [IpAddr; 2] = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6A
 
 /// Returns a port of the range on which nothing listens now.
 ///
-/// Each search starts elsewhere, so that jobs started at once do not choose the same port. In
-/// containers, the numbers of their processes are the same.
-pub(super) fn free_port(range: PortRange) -> Result<Port, LaunchError> {
+/// The search starts at the port that a number selects: a random one for each job, so that jobs
+/// started at once do not choose the same port, and the next one for each attempt. In containers, the
+/// numbers of their processes are the same.
+pub(super) fn free_port(range: PortRange, number: u64) -> Result<Port, LaunchError> {
     let mut why = io::Error::from(io::ErrorKind::AddrInUse);
-    for port in ports_from(range, random()) {
+    for port in ports_from(range, number) {
         match is_free(port) {
             Ok(true) => return Ok(port),
             Ok(false) => {}

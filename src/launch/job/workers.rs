@@ -28,9 +28,9 @@ impl Job<'_> {
         let shares = self.launch.shares(attempt)?;
         // Ports change from attempt to attempt.
         self.files.clear();
-        if let Some(range) = self.launch.range.filter(|_| attempt.again > 0) {
+        if let Some((range, first)) = self.launch.range.filter(|_| attempt.again > 0) {
             // A process of the last attempt may still use its port.
-            let port = port::free_port(range)?;
+            let port = port::free_port(range, first + u64::from(attempt.again))?;
             self.launch.workers.iter_mut().for_each(|worker| worker.set_own_port(port, port::WHY));
         }
         let ranks_here = self.launch.workers.len();
