@@ -121,8 +121,7 @@ impl Shared {
 
     /// Waits until all others have published the round that this rank has published.
     fn wait_for_others(&mut self, call: Call) -> Result<()> {
-        let own = self.memory.own();
-        for rank in (0..self.memory.ranks()).filter(|&rank| rank != own) {
+        for rank in self.others() {
             self.wait_for(rank)?;
             let found = self.memory.call(rank);
             if found != Some(call) {
@@ -136,6 +135,13 @@ impl Shared {
     fn slots(&mut self) -> Result<Slots<'_>> {
         let members = &self.tcp.members;
         self.memory.slots().map_err(|rank| members.late(rank))
+    }
+
+    /// All other ranks, the next one first: if every rank began with rank 0, they would all wait for
+    /// its cache lines.
+    fn others(&self) -> impl Iterator<Item = usize> + use<> {
+        let (ranks, own) = (self.memory.ranks(), self.memory.own());
+        (own + 1..ranks).chain(0..own)
     }
 
     /// The index of the room for rank `to` in the slot of rank `from`, which has none for itself.
@@ -226,14 +232,19 @@ impl Transport for Shared {
         other_work: &mut dyn FnMut(),
     ) -> Result<()> {
         let length = numbers.bytes().len();
-        if length <= self.memory.slot() && self.is_direct(length) {
-            let reduced = self.compute_and_publish(reduce, &mut numbers, part, compute)?;
+        if length > self.memory.slot() {
+            numbers.compute(part, compute);
             other_work();
-            return self.reduce_rest(reduce, &mut numbers, reduced);
+            return self.reduce(reduce, numbers);
         }
-        numbers.compute(part, compute);
+        let added = self.compute_and_publish(reduce, &mut numbers, part, compute)?;
         other_work();
-        self.reduce(reduce, numbers)
+        self.wait_for_others(reduce.call)?;
+        if self.is_direct(length) {
+            self.add_rest(reduce.by, &mut numbers, added)
+        } else {
+            self.exchange_parts(reduce, &mut numbers, Some(added))
+        }
     }
 
     fn reduce_scatter(&mut self, reduce: Reduce, values: &[u8], part: Numbers<'_>) -> Result<()> {
@@ -277,10 +288,10 @@ impl Transport for Shared {
             if !is_due {
                 continue;
             }
-            let slots = self.slots()?;
-            for (rank, into) in into.iter_mut().enumerate().filter(|(rank, _)| *rank != own) {
-                let piece = piece(into.len());
-                let into = &mut into[piece];
+            let (others, slots) = (self.others(), self.slots()?);
+            for rank in others {
+                let piece = piece(into[rank].len());
+                let into = &mut into[rank][piece];
                 into.copy_from_slice(&slots.of(rank)[..into.len()]);
             }
         }
@@ -298,12 +309,10 @@ impl Transport for Shared {
                 let rooms = slot.chunks_mut(now.max(1));
                 rooms.zip(others).map(|(room, (_, part))| copy(room, &part[range.clone()])).sum()
             })?;
-            let slots = self.slots()?;
-            for (rank, into) in into.iter_mut().enumerate().filter(|(rank, _)| *rank != own) {
-                if call.concerns(rank) {
-                    let room = &slots.of(rank)[Shared::room(rank, own) * now..][..now];
-                    into[range.clone()].copy_from_slice(room);
-                }
+            let (others, slots) = (self.others(), self.slots()?);
+            for rank in others.filter(|&rank| call.concerns(rank)) {
+                let room = &slots.of(rank)[Shared::room(rank, own) * now..][..now];
+                into[rank][range.clone()].copy_from_slice(room);
             }
         }
         Ok(())

@@ -35,6 +35,9 @@ const PAGE: usize = 4096;
 /// The most bytes that a rank publishes in a round. They stay in the processor's cache until they
 /// are read.
 const SLOT: usize = 512 * 1024;
+/// Slots are this much further apart than their length. Otherwise, what all ranks read at one place
+/// of each slot would compete for the same sets of the caches: 1 MiB of 16 ranks takes 0.8 of the time.
+const GAP: usize = 33 * LINE;
 /// The size of the largest number. A slot has room for one for each rank.
 const LARGEST: usize = size_of::<u64>();
 /// The most bytes of all slots, if there are not thousands of ranks.
@@ -145,7 +148,8 @@ fn processor() -> u32 {
 /// The most bytes that each of `ranks` ranks can publish in a round.
 pub(crate) fn slot_length(ranks: usize) -> usize {
     let share = (LARGEST * ranks).next_multiple_of(PAGE);
-    ((MOST / (2 * ranks)).min(SLOT) / PAGE * PAGE).max(share)
+    let most = (MOST / (2 * ranks)).saturating_sub(GAP).min(SLOT);
+    (most / PAGE * PAGE).max(share)
 }
 
 fn slots_begin(ranks: usize) -> usize {
@@ -153,7 +157,7 @@ fn slots_begin(ranks: usize) -> usize {
 }
 
 fn total(ranks: usize) -> usize {
-    slots_begin(ranks) + 2 * ranks * slot_length(ranks)
+    slots_begin(ranks) + 2 * ranks * (slot_length(ranks) + GAP)
 }
 
 /// Creates memory for `ranks` ranks. The others can open it by the offer while the returned file is
@@ -279,7 +283,7 @@ impl Memory {
         assert!(rank < self.ranks);
         let index = 2 * rank + (round % 2) as usize;
         // SAFETY: the slots of all ranks lie within the memory, which is as long as `total` says.
-        (unsafe { self.base.add(slots_begin(self.ranks) + index * self.slot) }, self.slot)
+        (unsafe { self.base.add(slots_begin(self.ranks) + index * (self.slot + GAP)) }, self.slot)
     }
 
     /// This rank's slot of the next round, to be filled, but for what it has completed, and all
