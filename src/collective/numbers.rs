@@ -55,6 +55,11 @@ impl<'a> Numbers<'a> {
         (T::KIND == self.kind).then(|| cast_slice_mut(self.bytes))
     }
 
+    /// How many bytes the numbers have.
+    pub(super) fn length(&self) -> usize {
+        self.bytes.len()
+    }
+
     /// The bytes of the numbers, in the byte order of this machine.
     pub fn bytes(&mut self) -> &mut [u8] {
         self.bytes

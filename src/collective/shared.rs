@@ -187,13 +187,13 @@ impl Transport for Shared {
         self.tcp.note(made);
     }
 
-    /// Reduces in the way that is faster for as many numbers.
     fn reduce(&mut self, reduce: Reduce, mut numbers: Numbers<'_>) -> Result<()> {
-        if self.is_direct(numbers.bytes().len()) {
-            self.reduce_directly(reduce, &mut numbers)
-        } else {
-            self.reduce_by_parts(reduce, &mut numbers)
+        for mut chunk in numbers.blocks(self.memory.slot()) {
+            self.publish_numbers(reduce.call, &mut chunk)?;
+            self.wait_for_others(reduce.call)?;
+            self.reduce_published(reduce, &mut chunk, None)?;
         }
+        Ok(())
     }
 
     fn begin_reduce(
@@ -202,11 +202,10 @@ impl Transport for Shared {
         mut numbers: Numbers<'_>,
         longest: Duration,
     ) -> Result<Begun> {
-        let length = numbers.bytes().len();
-        if !self.spins || length > self.memory.slot() || !self.is_direct(length) {
+        if !self.spins || numbers.length() > self.memory.slot() {
             return Ok(Begun::Refused);
         }
-        self.publish(reduce.call, |slot, _| copy(slot, numbers.bytes()))?;
+        self.publish_numbers(reduce.call, &mut numbers)?;
         self.begun = Some(reduce.call);
         if !self.have_come(longest) {
             return Ok(Begun::Waits);
@@ -214,13 +213,12 @@ impl Transport for Shared {
         self.end_reduce(reduce, numbers).map(|()| Begun::Done)
     }
 
-    fn end_reduce(&mut self, reduce: Reduce, numbers: Numbers<'_>) -> Result<()> {
-        let Reduce { call, by } = reduce;
-        if self.begun.take() != Some(call) {
+    fn end_reduce(&mut self, reduce: Reduce, mut numbers: Numbers<'_>) -> Result<()> {
+        if self.begun.take() != Some(reduce.call) {
             return Err(transport::not_begun());
         }
-        self.wait_for_others(call)?;
-        self.add_up(by, numbers)
+        self.wait_for_others(reduce.call)?;
+        self.reduce_published(reduce, &mut numbers, None)
     }
 
     fn reduce_in_parts(
@@ -231,8 +229,7 @@ impl Transport for Shared {
         compute: &mut dyn FnMut(usize, &mut [u8]),
         other_work: &mut dyn FnMut(),
     ) -> Result<()> {
-        let length = numbers.bytes().len();
-        if length > self.memory.slot() {
+        if numbers.length() > self.memory.slot() {
             numbers.compute(part, compute);
             other_work();
             return self.reduce(reduce, numbers);
@@ -240,11 +237,7 @@ impl Transport for Shared {
         let added = self.compute_and_publish(reduce, &mut numbers, part, compute)?;
         other_work();
         self.wait_for_others(reduce.call)?;
-        if self.is_direct(length) {
-            self.add_rest(reduce.by, &mut numbers, added)
-        } else {
-            self.exchange_parts(reduce, &mut numbers, Some(added))
-        }
+        self.reduce_published(reduce, &mut numbers, Some(added))
     }
 
     fn reduce_scatter(&mut self, reduce: Reduce, values: &[u8], part: Numbers<'_>) -> Result<()> {
@@ -404,6 +397,44 @@ mod tests {
 
     fn group(shared: Shared) -> Group {
         Group::new(Box::new(shared))
+    }
+
+    #[test]
+    fn ranks_meet_in_a_sum_in_one_step_in_two_and_in_parts() {
+        // Added by every rank, and by parts.
+        for length in [1000, 30_000] {
+            let sums = ranks_within(PLENTY, 3, |tcp| {
+                let mut shared = Shared::share(tcp, true).unwrap().unwrap_or_else(|_| panic!());
+                let sum = Reduce::new(Reduction::Sum, Results::ToAll, ElementKind::F32, length);
+                let own = shared.rank().index();
+                let brought: Vec<f32> =
+                    (0..length).map(|at| (at as u32 * 3 + own) as f32).collect();
+                let mut values = brought.clone();
+                for turn in 0..9 {
+                    values.copy_from_slice(&brought);
+                    let numbers = Numbers::new(&mut values);
+                    match (own + turn) % 3 {
+                        0 => shared.reduce(sum, numbers),
+                        1 => match shared.begin_reduce(sum, numbers, Duration::ZERO).unwrap() {
+                            Begun::Waits => shared.end_reduce(sum, Numbers::new(&mut values)),
+                            Begun::Done => Ok(()),
+                            Begun::Refused => panic!("refused"),
+                        },
+                        _ => {
+                            let mut compute = |at: usize, part: &mut [u8]| {
+                                let bytes: &[u8] = bytemuck::cast_slice(&brought);
+                                part.copy_from_slice(&bytes[at..][..part.len()]);
+                            };
+                            shared.reduce_in_parts(sum, numbers, 4000, &mut compute, &mut || ())
+                        }
+                    }
+                    .unwrap();
+                }
+                values
+            });
+            let expected: Vec<f32> = (0..length).map(|at| (at as u32 * 9 + 3) as f32).collect();
+            assert!(sums.iter().all(|values| *values == expected), "{length} numbers");
+        }
     }
 
     #[test]

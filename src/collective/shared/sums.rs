@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::{Shared, copy};
-use crate::call::Reduce;
+use crate::call::{Call, Reduce};
 use crate::element::ElementKind;
 use crate::error::Result;
 use crate::numbers::Numbers;
@@ -19,39 +19,46 @@ const DIRECT: usize = 64 * 1024;
 const BLOCK: usize = 8 * 1024;
 
 impl Shared {
-    /// Every rank, or the root alone, reads the numbers of all others.
-    pub(super) fn reduce_directly(
+    /// Publishes this rank's numbers, but for those that no other rank reads.
+    pub(super) fn publish_numbers(&mut self, call: Call, numbers: &mut Numbers<'_>) -> Result<()> {
+        let (own, values) = (self.own_part(numbers), numbers.bytes());
+        self.publish(call, |slot, _| {
+            let Some(Range { start, end }) = own else { return copy(slot, values) };
+            copy(slot, &values[..start]) + copy(&mut slot[end..], &values[end..])
+        })
+    }
+
+    /// Reduces the published numbers of all ranks into those of this rank, or of the root alone.
+    /// `added` says what is already reduced, if this rank's numbers are only in its slot.
+    pub(super) fn reduce_published(
         &mut self,
         reduce: Reduce,
         numbers: &mut Numbers<'_>,
+        added: Option<Range<usize>>,
     ) -> Result<()> {
-        let Reduce { call, by } = reduce;
-        for mut chunk in numbers.blocks(self.memory.slot()) {
-            self.round(call, |slot, _| copy(slot, chunk.bytes()))?;
-            if call.concerns(self.memory.own()) {
-                self.add_up(by, chunk)?;
-            }
+        if self.own_part(numbers).is_some() {
+            return self.exchange_parts(reduce, numbers, added);
         }
-        Ok(())
-    }
-
-    /// Whether every rank reads as many bytes of all others, rather than the parts of a sum.
-    pub(super) fn is_direct(&self, bytes: usize) -> bool {
-        let ranks = self.memory.ranks();
-        ranks == 2 || bytes * ranks <= DIRECT
-    }
-
-    /// Reduces the numbers of all ranks, which are in their slots, into those of this rank.
-    pub(super) fn add_up(&mut self, by: Reduction, numbers: Numbers<'_>) -> Result<()> {
-        let (ranks, own) = (self.memory.ranks(), self.memory.own());
-        let (slots, kind, values) = (self.slots()?, numbers.kind(), numbers.into_bytes());
-        match ranks {
-            2 if kind.is_done_in_pairs(by) => {
+        let (ranks, own, Reduce { call, by }) = (self.memory.ranks(), self.memory.own(), reduce);
+        let (slots, kind, values) = (self.slots()?, numbers.kind(), numbers.bytes());
+        match added {
+            _ if !call.concerns(own) => {}
+            None if ranks == 2 && kind.is_done_in_pairs(by) => {
                 kind.combine(by, values, &slots.of(1 - own)[..values.len()]);
             }
-            _ => add_blocks(kind, by, ranks, |rank| slots.of(rank), 0, values),
+            _ => {
+                let done = added.map_or(0, |added| added.end);
+                add_blocks(kind, by, ranks, |rank| slots.of(rank), done, &mut values[done..]);
+            }
         }
         Ok(())
+    }
+
+    /// The bytes that this rank alone adds; `None` if every rank adds all.
+    fn own_part(&self, numbers: &Numbers<'_>) -> Option<Range<usize>> {
+        let ranks = self.memory.ranks();
+        let is_direct = ranks == 2 || numbers.length() * ranks <= DIRECT;
+        (!is_direct).then(|| numbers.kind().part(numbers.count(), self.memory.own(), ranks))
     }
 
     /// Computes in the slot, adds what all ranks have completed of this rank's part while they compute
@@ -64,12 +71,8 @@ impl Shared {
         compute: &mut dyn FnMut(usize, &mut [u8]),
     ) -> Result<Range<usize>> {
         let (ranks, kind) = (self.memory.ranks(), numbers.kind());
-        let parts = numbers.ranges(ranks);
+        let own = self.own_part(numbers).unwrap_or(0..numbers.length());
         let values = numbers.bytes();
-        let own = match self.is_direct(values.len()) {
-            true => 0..values.len(),
-            false => parts[self.memory.own()].clone(),
-        };
         self.tcp.members.begin(call)?;
         let mut added = own.start;
         for start in (0..values.len()).step_by(part) {
@@ -96,66 +99,32 @@ impl Shared {
         Ok(own.start..added)
     }
 
-    /// Reduces the numbers of the published round, but for those that are `added`.
-    pub(super) fn add_rest(
-        &mut self,
-        by: Reduction,
-        numbers: &mut Numbers<'_>,
-        added: Range<usize>,
-    ) -> Result<()> {
-        let (ranks, kind) = (self.memory.ranks(), numbers.kind());
-        let (slots, rest) = (self.slots()?, &mut numbers.bytes()[added.end..]);
-        add_blocks(kind, by, ranks, |rank| slots.of(rank), added.end, rest);
-        Ok(())
-    }
-
-    /// Every rank adds its part. Every rank, or the root alone, then reads the parts of all others.
-    pub(super) fn reduce_by_parts(
-        &mut self,
-        reduce: Reduce,
-        numbers: &mut Numbers<'_>,
-    ) -> Result<()> {
-        let (ranks, own) = (self.memory.ranks(), self.memory.own());
-        for mut chunk in numbers.blocks(self.memory.slot()) {
-            let Range { start, end } = chunk.ranges(ranks)[own];
-            let values = chunk.bytes();
-            self.round(reduce.call, |slot, _| {
-                // No other rank reads what this one adds.
-                copy(slot, &values[..start]);
-                copy(&mut slot[end..], &values[end..]);
-                values.len()
-            })?;
-            self.exchange_parts(reduce, &mut chunk, None)?;
-        }
-        Ok(())
-    }
-
-    /// Adds this rank's part of the published round, and reads the parts of all others. `added` says
-    /// what is already added, if this rank's own numbers are in its slot.
-    pub(super) fn exchange_parts(
+    /// Adds this rank's part. Every rank, or the root alone, then reads the parts of all others.
+    fn exchange_parts(
         &mut self,
         Reduce { call, by }: Reduce,
         numbers: &mut Numbers<'_>,
         added: Option<Range<usize>>,
     ) -> Result<()> {
         let (ranks, own, kind) = (self.memory.ranks(), self.memory.own(), numbers.kind());
-        let (parts, values) = (numbers.ranges(ranks), numbers.bytes());
+        let count = numbers.count();
+        let (part_of, values) = (|rank| kind.part(count, rank, ranks), numbers.bytes());
         self.round(call, |slot, slots| {
-            let mine = parts[own].clone();
-            let done = copy(slot, added.clone().map_or(&[], |added| &values[added]));
+            let Range { start, end } = part_of(own);
+            let done = added.as_ref().map_or(0, |added| copy(slot, &values[added.clone()]));
             let row = |rank| match rank == own && added.is_none() {
                 true => &*values,
                 false => slots.of(rank),
             };
-            add_blocks(kind, by, ranks, row, mine.start + done, &mut slot[done..mine.len()]);
-            mine.len()
+            let sum = &mut slot[..end - start];
+            add_blocks(kind, by, ranks, row, start + done, &mut sum[done..]);
+            sum.len()
         })?;
         if call.concerns(own) {
             let (others, slots) = (self.others(), self.slots()?);
             for rank in others.chain([own]) {
-                let part = parts[rank].clone();
-                let length = part.len();
-                values[part].copy_from_slice(&slots.of(rank)[..length]);
+                let into = &mut values[part_of(rank)];
+                into.copy_from_slice(&slots.of(rank)[..into.len()]);
             }
         }
         Ok(())
