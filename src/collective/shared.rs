@@ -121,7 +121,9 @@ impl Shared {
 
     /// Waits until all others have published the round that this rank has published.
     fn wait_for_others(&mut self, call: Call) -> Result<()> {
-        for rank in self.others() {
+        // Ranks that take turns on a core come in rank order.
+        let first = if self.spins { self.memory.own() } else { 0 };
+        for rank in self.others_from(first) {
             self.wait_for(rank)?;
             let found = self.memory.call(rank);
             if found != Some(call) {
@@ -140,8 +142,12 @@ impl Shared {
     /// All other ranks, the next one first: if every rank began with rank 0, they would all wait for
     /// its cache lines.
     fn others(&self) -> impl Iterator<Item = usize> + use<> {
+        self.others_from(self.memory.own())
+    }
+
+    fn others_from(&self, first: usize) -> impl Iterator<Item = usize> + use<> {
         let (ranks, own) = (self.memory.ranks(), self.memory.own());
-        (own + 1..ranks).chain(0..own)
+        (first..ranks).chain(0..first).filter(move |&rank| rank != own)
     }
 
     /// The index of the room for rank `to` in the slot of rank `from`, which has none for itself.
