@@ -171,7 +171,8 @@ pub trait Transport: Send {
     fn reduce(&mut self, reduce: Reduce, numbers: Numbers<'_>) -> Result<()>;
 
     /// Begins to reduce as [`Transport::reduce`] does, to all ranks, and waits for the others for at
-    /// most `longest`. If they have not come, [`Transport::end_reduce`] is the next call.
+    /// most `longest`, twice if each adds a part. If they have not come, the next call is
+    /// [`Transport::end_reduce`].
     fn begin_reduce(
         &mut self,
         reduce: Reduce,

@@ -119,8 +119,10 @@ impl Group {
     /// parts may differ. The result has the same bits as that of `all_reduce`, which other ranks
     /// may call instead.
     ///
-    /// Parts are reduced early over shared memory, if all ranks have at most 128 KiB together, or
-    /// if two ranks have at most 512 KiB each. Otherwise, this call computes all parts first.
+    /// Parts are reduced early over shared memory, if each rank has at most 512 KiB (of more than
+    /// 63 ranks on a host, less). If more than two ranks have over 64 KiB together, each reduces
+    /// its share of the result, early only what all ranks have computed of it. Otherwise, this call
+    /// computes all parts first.
     ///
     /// ```
     /// # mpienv::collective::threads::run(2, std::time::Duration::from_secs(10), |group| {
@@ -159,7 +161,8 @@ impl Group {
     /// next samples. A rank that is ahead then waits less.
     ///
     /// `other_work` is called once, after this rank has computed its last part. Where parts are not
-    /// reduced early, the reduction begins after it.
+    /// reduced early, the reduction begins after it. Where each of more than two ranks reduces its
+    /// share of the result, the others need that of this rank, which follows its `other_work`.
     ///
     /// ```
     /// # mpienv::collective::threads::run(2, std::time::Duration::from_secs(10), |group| {
@@ -322,9 +325,14 @@ mod tests {
 
     #[test]
     fn a_sum_in_parts_has_the_bits_of_one_at_once_whatever_the_parts_of_each_rank() {
-        // Two ranks reduce up to 512 KiB while they compute; four, 128 KiB together.
+        // Two ranks reduce up to 512 KiB while they compute. More ranks reduce all of up to 64 KiB
+        // together, and otherwise each its share.
         let lengths = [0, 1, 7_852, 1 << 17, (1 << 17) + 1];
-        let all = lengths.map(|length| (2, length)).into_iter().chain([(3, 7_852), (4, 20_000)]);
+        let all = lengths.map(|length| (2, length)).into_iter().chain([
+            (3, 5_000),
+            (3, 7_852),
+            (4, 20_000),
+        ]);
         for (size, length) in all {
             let expected = sum_in_order(0..size, length);
             for (over, sums) in over_each(size, |group| {
@@ -415,15 +423,17 @@ mod tests {
 
     #[test]
     fn all_others_name_a_rank_that_panics_in_its_other_work() {
-        let sum = |group: &mut Group| {
-            let own = group.rank().index();
-            let (values, fill) = (&mut [0.0; 7_850], |_, part: &mut [f32]| part.fill(1.0));
-            group.all_reduce_in_parts_while(values, Reduction::Sum, 785, fill, || {
-                assert!(own != 1, "a panic that this test expects");
-            })
-        };
-        // Over shared memory, the others already have what they need from the rank.
-        check_that_a_panic_is_named(sum, Group::barrier);
+        // Over shared memory, the others already have what they need of a short sum from the rank.
+        for length in [1_000, 7_850] {
+            let sum = |group: &mut Group| {
+                let own = group.rank().index();
+                let (values, fill) = (&mut vec![0.0; length], |_, part: &mut [f32]| part.fill(1.0));
+                group.all_reduce_in_parts_while(values, Reduction::Sum, 785, fill, || {
+                    assert!(own != 1, "a panic that this test expects");
+                })
+            };
+            check_that_a_panic_is_named(sum, Group::barrier);
+        }
     }
 
     #[test]

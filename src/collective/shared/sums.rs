@@ -29,7 +29,8 @@ impl Shared {
     }
 
     /// Reduces the published numbers of all ranks into those of this rank, or of the root alone.
-    /// `added` says what is already reduced, if this rank's numbers are only in its slot.
+    /// After [`Shared::compute_and_publish`], this rank's numbers are only in its slot, and `added`
+    /// says which of the sum's bytes are already there.
     pub(super) fn reduce_published(
         &mut self,
         reduce: Reduce,
@@ -37,32 +38,33 @@ impl Shared {
         added: Option<Range<usize>>,
     ) -> Result<()> {
         if self.own_part(numbers).is_some() {
-            return self.exchange_parts(reduce, numbers, added);
+            self.publish_part(reduce, numbers, added)?;
+            self.wait_for_others(reduce.call)?;
+            return self.read_parts(reduce.call, numbers);
         }
         let (ranks, own, Reduce { call, by }) = (self.memory.ranks(), self.memory.own(), reduce);
-        let (slots, kind, values) = (self.slots()?, numbers.kind(), numbers.bytes());
-        match added {
-            _ if !call.concerns(own) => {}
-            None if ranks == 2 && kind.is_done_in_pairs(by) => {
-                kind.combine(by, values, &slots.of(1 - own)[..values.len()]);
-            }
-            _ => {
-                let done = added.map_or(0, |added| added.end);
-                add_blocks(kind, by, ranks, |rank| slots.of(rank), done, &mut values[done..]);
-            }
+        if !call.concerns(own) {
+            return Ok(());
         }
+        let (slots, kind, values) = (self.slots()?, numbers.kind(), numbers.bytes());
+        if added.is_none() && ranks == 2 && kind.is_done_in_pairs(by) {
+            kind.combine(by, values, &slots.of(1 - own)[..values.len()]);
+            return Ok(());
+        }
+        let done = added.map_or(0, |added| added.end);
+        add_blocks(kind, by, ranks, |rank| slots.of(rank), done, &mut values[done..]);
         Ok(())
     }
 
     /// The bytes that this rank alone adds; `None` if every rank adds all.
-    fn own_part(&self, numbers: &Numbers<'_>) -> Option<Range<usize>> {
+    pub(super) fn own_part(&self, numbers: &Numbers<'_>) -> Option<Range<usize>> {
         let ranks = self.memory.ranks();
         let is_direct = ranks == 2 || numbers.length() * ranks <= DIRECT;
         (!is_direct).then(|| numbers.kind().part(numbers.count(), self.memory.own(), ranks))
     }
 
-    /// Computes in the slot, adds what all ranks have completed of this rank's part while they compute
-    /// the rest, and publishes the slot. Returns the bytes that are added.
+    /// Computes in the slot, adds what all ranks have completed of this rank's part while they
+    /// compute the rest, and publishes the slot. Returns the bytes that are added.
     pub(super) fn compute_and_publish(
         &mut self,
         Reduce { call, by }: Reduce,
@@ -99,18 +101,18 @@ impl Shared {
         Ok(own.start..added)
     }
 
-    /// Adds this rank's part. Every rank, or the root alone, then reads the parts of all others.
-    fn exchange_parts(
+    /// Adds this rank's part of the published numbers, and publishes it. `added` is as in
+    /// [`Shared::reduce_published`].
+    pub(super) fn publish_part(
         &mut self,
         Reduce { call, by }: Reduce,
         numbers: &mut Numbers<'_>,
         added: Option<Range<usize>>,
     ) -> Result<()> {
         let (ranks, own, kind) = (self.memory.ranks(), self.memory.own(), numbers.kind());
-        let count = numbers.count();
-        let (part_of, values) = (|rank| kind.part(count, rank, ranks), numbers.bytes());
-        self.round(call, |slot, slots| {
-            let Range { start, end } = part_of(own);
+        let Range { start, end } = kind.part(numbers.count(), own, ranks);
+        let values = numbers.bytes();
+        self.publish(call, |slot, slots| {
             let done = added.as_ref().map_or(0, |added| copy(slot, &values[added.clone()]));
             let row = |rank| match rank == own && added.is_none() {
                 true => &*values,
@@ -119,11 +121,17 @@ impl Shared {
             let sum = &mut slot[..end - start];
             add_blocks(kind, by, ranks, row, start + done, &mut sum[done..]);
             sum.len()
-        })?;
+        })
+    }
+
+    /// Every rank, or the root alone, reads the published parts of all ranks.
+    pub(super) fn read_parts(&mut self, call: Call, numbers: &mut Numbers<'_>) -> Result<()> {
+        let (ranks, own, kind) = (self.memory.ranks(), self.memory.own(), numbers.kind());
         if call.concerns(own) {
+            let (count, values) = (numbers.count(), numbers.bytes());
             let (others, slots) = (self.others(), self.slots()?);
             for rank in others.chain([own]) {
-                let into = &mut values[part_of(rank)];
+                let into = &mut values[kind.part(count, rank, ranks)];
                 into.copy_from_slice(&slots.of(rank)[..into.len()]);
             }
         }

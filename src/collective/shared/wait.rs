@@ -30,8 +30,7 @@ impl Shared {
     /// A rank that shares its core with another does not: it would only keep the other from coming.
     pub(super) fn have_come(&self, longest: Duration) -> bool {
         let (memory, begun) = (&self.memory, Instant::now());
-        let mut others = (0..memory.ranks()).filter(|&rank| rank != memory.own());
-        others.all(|rank| {
+        self.others().all(|rank| {
             while !memory.has_published(rank) {
                 if memory.is_on_this_processor(rank) || begun.elapsed() >= longest {
                     return false;
