@@ -112,10 +112,10 @@
 //! 28 bytes; encryption adds 16 bytes for the head and 16 for each 64 KiB. A sum over several hosts
 //! with shared memory sends n bytes from each host to the next, and n bytes from the last host to
 //! every other host. Large sums are sent in blocks that overlap. Over shared memory, a rank writes
-//! its n bytes once and reads those of all others. If all ranks of more than two have over 64 KiB
+//! its n bytes once and reads those of all others. If more than two ranks have over 64 KiB
 //! together, a rank reads its part of each, and then the other parts of the sum. Shared memory
-//! takes about 1 MiB for each rank, and 64 MiB for each group on a host. Messages take no more:
-//! each goes through the memory of the rank that sends it, in pieces of up to 64 KiB.
+//! takes about 1 MiB for each rank, and at most about 64 MiB for each group on a host. Messages
+//! take no more: each goes through the memory of the rank that sends it, in pieces of up to 64 KiB.
 //!
 //! [`all_reduce_in_parts`](Group::all_reduce_in_parts) lets the ranks of a host compute straight
 //! into the shared memory, and sums the first values while the last ones are computed.

@@ -38,7 +38,8 @@ pub(super) struct Shared {
     calls: u32,
     /// The rank that may not have read this one's last message, a short one.
     unread_by: Option<usize>,
-    /// The reduction that waits for its end, and whether this rank has published its part of it.
+    /// The reduction that waits for its end, and whether this rank has published its part of the
+    /// sum.
     begun: Option<(Call, bool)>,
 }
 
@@ -214,23 +215,22 @@ impl Transport for Shared {
             return Ok(Begun::Refused);
         }
         self.publish_numbers(reduce.call, &mut numbers)?;
-        self.begun = Some((reduce.call, false));
-        if !self.have_come(longest) {
-            return Ok(Begun::Waits);
-        }
-        if self.own_part(&numbers).is_some() {
+        let mut have_come = self.have_come(longest);
+        let adds_part = have_come && self.own_part(&numbers).is_some();
+        if adds_part {
             self.wait_for_others(reduce.call)?;
             self.publish_part(reduce, &mut numbers, None)?;
-            self.begun = Some((reduce.call, true));
-            if !self.have_come(longest) {
-                return Ok(Begun::Waits);
-            }
+            have_come = self.have_come(longest);
+        }
+        self.begun = Some((reduce.call, adds_part));
+        if !have_come {
+            return Ok(Begun::Waits);
         }
         self.end_reduce(reduce, numbers).map(|()| Begun::Done)
     }
 
     fn end_reduce(&mut self, reduce: Reduce, mut numbers: Numbers<'_>) -> Result<()> {
-        let begun = self.begun.take().filter(|(call, _)| *call == reduce.call);
+        let begun = self.begun.take_if(|(call, _)| *call == reduce.call);
         let (call, has_published_part) = begun.ok_or_else(transport::not_begun)?;
         self.wait_for_others(call)?;
         if has_published_part {
@@ -383,6 +383,7 @@ impl Transport for Shared {
 #[cfg(test)]
 mod tests {
     use std::sync::Barrier;
+    use std::sync::atomic::{AtomicBool, Ordering};
     use std::time::{Duration, Instant};
 
     use super::*;
@@ -419,8 +420,10 @@ mod tests {
 
     #[test]
     fn ranks_meet_in_a_sum_in_one_step_in_two_and_in_parts() {
+        let has_one_core = std::thread::available_parallelism().unwrap().get() == 1;
         // Added by every rank, and by parts.
         for length in [1000, 30_000] {
+            let (all, has_waited) = (Barrier::new(3), AtomicBool::new(false));
             let sums = ranks_within(PLENTY, 3, |tcp| {
                 let mut shared = Shared::share(tcp, true).unwrap().unwrap_or_else(|_| panic!());
                 let sum = Reduce::new(Reduction::Sum, Results::ToAll, ElementKind::F32, length);
@@ -428,14 +431,19 @@ mod tests {
                 let brought: Vec<f32> =
                     (0..length).map(|at| (at as u32 * 3 + own) as f32).collect();
                 let mut values = brought.clone();
-                for turn in 0..9 {
+                for turn in 0.. {
                     values.copy_from_slice(&brought);
-                    let longest = if turn % 2 == 0 { Duration::ZERO } else { PLENTY };
+                    let longest = Duration::from_micros([0, 2_000, 1_000_000][turn / 3 % 3]);
                     let numbers = Numbers::new(&mut values);
-                    match (own + turn) % 3 {
+                    match (own as usize + turn) % 3 {
                         0 => shared.reduce(sum, numbers),
                         1 => match shared.begin_reduce(sum, numbers, longest).unwrap() {
-                            Begun::Waits => shared.end_reduce(sum, Numbers::new(&mut values)),
+                            Begun::Waits => {
+                                if shared.begun == Some((sum.call, true)) {
+                                    has_waited.store(true, Ordering::SeqCst);
+                                }
+                                shared.end_reduce(sum, Numbers::new(&mut values))
+                            }
                             Begun::Done => Ok(()),
                             Begun::Refused => panic!("refused"),
                         },
@@ -444,10 +452,19 @@ mod tests {
                                 let bytes: &[u8] = bytemuck::cast_slice(&brought);
                                 part.copy_from_slice(&bytes[at..][..part.len()]);
                             };
-                            shared.reduce_in_parts(sum, numbers, 4000, &mut compute, &mut || ())
+                            // Others may wait for this rank's part meanwhile.
+                            let mut rest = || std::thread::sleep(Duration::from_millis(10));
+                            shared.reduce_in_parts(sum, numbers, 4000, &mut compute, &mut rest)
                         }
                     }
                     .unwrap();
+                    all.wait();
+                    // Until a rank has waited for the others' parts. On one core, none does.
+                    if turn > 20
+                        && (length == 1000 || has_one_core || has_waited.load(Ordering::SeqCst))
+                    {
+                        break;
+                    }
                 }
                 values
             });

@@ -143,9 +143,19 @@ pub(super) fn bits(values: &[f32]) -> Vec<u32> {
 #[test]
 fn numbers_are_added_in_rank_order_however_many_there_are() {
     // Three ranks add in another way from 5,462 numbers on over shared memory and from 16,385 over
-    // TCP, and in several pieces from 262,144 or 786,432 numbers on.
+    // TCP, and in several pieces from 131,073 or 786,433 numbers on.
     let few = (1..=16).flat_map(|size| [0, 1, 7, 7850].map(|length| (size, length)));
-    let many = [5_461, 5_462, 16_384, 16_385, 43_691, 1 << 18, (3 << 18) - 1, (3 << 18) + 1];
+    let many = [
+        5_461,
+        5_462,
+        16_384,
+        16_385,
+        43_691,
+        1 << 17,
+        (1 << 17) + 1,
+        (3 << 18) - 1,
+        (3 << 18) + 1,
+    ];
     for (size, length) in few.chain(many.map(|length| (3, length))).chain([(4, 40_000)]) {
         let expected = sum_in_order(0..size, length);
         for (over, all) in over_each(size, |group| {

@@ -171,8 +171,8 @@ pub trait Transport: Send {
     fn reduce(&mut self, reduce: Reduce, numbers: Numbers<'_>) -> Result<()>;
 
     /// Begins to reduce as [`Transport::reduce`] does, to all ranks, and waits for the others for at
-    /// most `longest`, twice if each adds a part. If they have not come, the next call is
-    /// [`Transport::end_reduce`].
+    /// most `longest`, or twice as long if each rank adds a part of the sum. If they have not come,
+    /// the next call is [`Transport::end_reduce`].
     fn begin_reduce(
         &mut self,
         reduce: Reduce,

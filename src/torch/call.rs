@@ -18,7 +18,7 @@ use crate::{Failure, Handle, run};
 /// | call | `by` | `root` | `other` | reads | writes |
 /// | --- | --- | --- | --- | --- | --- |
 /// | `reduce` | the reduction | gets the result, or all do | | | the values, which the result replaces |
-/// | `begin_reduce` | the reduction | | how many microseconds to wait for the other ranks | | the values |
+/// | `begin_reduce` | the reduction | | how many microseconds to wait for the other ranks, once or twice | | the values |
 /// | `end_reduce` | the reduction | | | | the values |
 /// | `reduce_scatter` | the reduction | | | the values | this rank's part |
 /// | `broadcast` | | has the values | | | the values |

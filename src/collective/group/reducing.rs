@@ -120,9 +120,8 @@ impl Group {
     /// may call instead.
     ///
     /// Parts are reduced early over shared memory, if each rank has at most 512 KiB (of more than
-    /// 63 ranks on a host, less). If more than two ranks have over 64 KiB together, each reduces
-    /// its share of the result, early only what all ranks have computed of it. Otherwise, this call
-    /// computes all parts first.
+    /// 63 ranks on a host, less). Otherwise, this call computes all parts first. If more than two
+    /// ranks have over 64 KiB together, each reduces only its share of the result.
     ///
     /// ```
     /// # mpienv::collective::threads::run(2, std::time::Duration::from_secs(10), |group| {
@@ -161,8 +160,8 @@ impl Group {
     /// next samples. A rank that is ahead then waits less.
     ///
     /// `other_work` is called once, after this rank has computed its last part. Where parts are not
-    /// reduced early, the reduction begins after it. Where each of more than two ranks reduces its
-    /// share of the result, the others need that of this rank, which follows its `other_work`.
+    /// reduced early, the reduction begins after it. Where each of more than two ranks reduces a
+    /// share of the result, this rank's follows its `other_work`, so the others wait for that too.
     ///
     /// ```
     /// # mpienv::collective::threads::run(2, std::time::Duration::from_secs(10), |group| {

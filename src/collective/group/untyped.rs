@@ -47,8 +47,9 @@ impl Group {
         self.next().reduce(reduce, numbers)
     }
 
-    /// Begins [`Group::all_reduce`], and waits for the other ranks for at most `longest`, twice if
-    /// each adds a part. If they have not come, [`Group::end_reduce`] is the next call.
+    /// Begins [`Group::all_reduce`], and waits for the other ranks for at most `longest`, or twice
+    /// as long if each adds a part of the sum. If they have not come, the next call is
+    /// [`Group::end_reduce`].
     pub fn begin_reduce(
         &mut self,
         numbers: Numbers<'_>,

@@ -30,7 +30,7 @@ impl Shared {
 
     /// Reduces the published numbers of all ranks into those of this rank, or of the root alone.
     /// After [`Shared::compute_and_publish`], this rank's numbers are only in its slot, and `added`
-    /// says which of the sum's bytes are already there.
+    /// says which bytes of `numbers` are already those of the sum.
     pub(super) fn reduce_published(
         &mut self,
         reduce: Reduce,

@@ -192,7 +192,7 @@ class Group(Connected):
         self._call(b"reduce", by, request(kind, root, 0, (), values))
 
     def begin_reduce(self, values: Buffers, kind: int, by: bytes, microseconds: int) -> int:
-        """Reduces to all ranks. Returns 0, WAITS if other ranks have not come within that time, or NOT_BEGUN."""
+        """Reduces to all ranks. Returns 0, WAITS if other ranks have not come within that time or twice it, or NOT_BEGUN."""
         code: int = self._call(b"begin_reduce", by, request(kind, 0, microseconds, (), values))
         return code
 
