@@ -5,12 +5,12 @@ use std::fs;
 use std::io::BufReader;
 use std::net::TcpListener;
 use std::os::fd::OwnedFd;
-use std::os::unix::process::ExitStatusExt as _;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::launchers::output_of;
 use crate::support::clock::SLACK;
 use crate::support::pmi::{ANSWERS, ANSWERS_OF_FLUX, Server, heard, question};
 use crate::support::python::from_python;
@@ -181,14 +181,6 @@ fn on_two_nodes(hydra: &PathBuf) -> Command {
     command
 }
 
-/// Runs a job. Hydra itself dies of SIGPIPE now and then if its ranks exit at once: such a job runs
-/// again, a few times.
-pub(super) fn run(command: &mut Command) -> Output {
-    let mut tries = (0..5).map(|_| command.output().unwrap());
-    let is_by_ranks = |output: &Output| output.status.signal() != Some(13);
-    tries.find(is_by_ranks).expect("Hydra dies of SIGPIPE each time")
-}
-
 fn lines(output: &Output) -> Vec<String> {
     let text = String::from_utf8_lossy(&output.stdout);
     let status = output.status;
@@ -203,7 +195,7 @@ fn ranks_on_several_nodes_of_mpich_get_their_master_and_end_when_they_want() {
     let host = mpienv::host_name().unwrap();
     for hydra in hydras() {
         let say = "sleep $((PMI_RANK / 2)); echo $RANK $NODE_RANK $MASTER_ADDR ${#MPIENV_TOKEN}";
-        let run = |words: &[&str]| lines(&run(on_two_nodes(&hydra).args(words)));
+        let run = |words: &[&str]| lines(&output_of(on_two_nodes(&hydra).args(words)));
         // MPICH would kill ranks 2 and 3 when the others exit, if nothing said goodbye for them.
         let expected: Vec<_> =
             (0..4).map(|rank| format!("{rank} {} {host} 64", rank % 2)).collect();
@@ -278,7 +270,7 @@ fn tasks_of_flux_and_their_children_know_the_master_and_the_ranks_of_their_node(
 #[test]
 fn no_rank_asks_if_a_user_names_the_master_or_does_not_want_it() {
     for hydra in hydras() {
-        let run = |words: &[&str]| run(on_two_nodes(&hydra).args(words));
+        let run = |words: &[&str]| output_of(on_two_nodes(&hydra).args(words));
         let said = run(&[
             "env",
             "MASTER_ADDR=10.0.0.9",
@@ -314,7 +306,7 @@ fn a_job_in_which_only_one_rank_asks_ends_with_its_error() {
         let start = Instant::now();
         let alone =
             format!("test $PMI_RANK = 1 || exec sleep 9; MPIENV_ASK=1 {MPIENV} export || exit 1");
-        let output = run(on_two_nodes(&hydra).args(["sh", "-c", &alone]));
+        let output = output_of(on_two_nodes(&hydra).args(["sh", "-c", &alone]));
         let said = String::from_utf8_lossy(&output.stderr);
         let expected = "rank 1 of 4 has asked for rank 0's host, and not all other ranks have within 1 s: \
                         all ranks must run the same mpienv command; or give rank 0's host to all ranks";
@@ -327,8 +319,8 @@ fn a_job_in_which_only_one_rank_asks_ends_with_its_error() {
 fn the_descriptor_is_left_as_it_was_found() {
     for hydra in hydras() {
         let look = "sed -n '/^flags/p' /proc/self/fdinfo/$PMI_FD";
-        let before = run(on_two_nodes(&hydra).args(["sh", "-c", look]));
-        let after = run(on_two_nodes(&hydra).args([MPIENV, "exec", "--", "sh", "-c", look]));
+        let before = output_of(on_two_nodes(&hydra).args(["sh", "-c", look]));
+        let after = output_of(on_two_nodes(&hydra).args([MPIENV, "exec", "--", "sh", "-c", look]));
         assert_eq!(lines(&after), lines(&before));
         assert_eq!(lines(&after).len(), 4);
     }
@@ -359,7 +351,7 @@ fn doctor_asks_as_check_does_and_compares_all_ranks() {
     let host = mpienv::host_name().unwrap();
     for hydra in hydras() {
         let words = [MPIENV, "doctor", "--timeout", PATIENT];
-        let output = run(on_two_nodes(&hydra).args(words));
+        let output = output_of(on_two_nodes(&hydra).args(words));
         let text = String::from_utf8_lossy(&output.stdout);
         let row = text.lines().find(|line| line.starts_with("master address")).unwrap();
         assert!(row.contains(&host) && row.ends_with("PMI: rank 0's host"), "{text}");
@@ -390,7 +382,7 @@ fn show_and_a_doctor_of_one_rank_talk_to_no_launcher() {
             let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
             let file = folder.path().join("traced");
             let words = ["strace", "-ff", "-e", "trace=network,process", "-o"];
-            run(on_two_nodes(&hydra).args(words).arg(file).arg(MPIENV).args(command));
+            output_of(on_two_nodes(&hydra).args(words).arg(file).arg(MPIENV).args(command));
             let files = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path());
             files.map(|file| fs::read_to_string(file).unwrap()).collect::<String>()
         };

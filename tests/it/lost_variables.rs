@@ -3,6 +3,7 @@
 
 use std::process::{Command, Output};
 
+use crate::launchers::output_of;
 use crate::support::python::from_python;
 use crate::support::slurm::Slurm;
 use crate::support::tool::{clean, is_there};
@@ -26,7 +27,7 @@ fn stderr(output: Output) -> String {
 /// Runs words of mpienv as each rank: in place of the rank's shell, and as its child.
 fn assert_warns(command: impl Fn() -> Command, launcher: &str, ranks: usize) {
     let run = |script: &str| {
-        let output = command().args(["sh", "-c", script]).output().unwrap();
+        let output = output_of(command().args(["sh", "-c", script]));
         let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
         let status = output.status;
         format!("{status} {stdout}{}", stderr(output))
@@ -52,7 +53,7 @@ fn assert_warns(command: impl Fn() -> Command, launcher: &str, ranks: usize) {
 /// One process is complete.
 fn assert_silent(mut command: Command) {
     let script = format!("({CLEARED} exec -- true); {CLEARED} exec -- true");
-    let said = stderr(command.args(["sh", "-c", &script]).output().unwrap());
+    let said = stderr(output_of(command.args(["sh", "-c", &script])));
     assert!(!said.contains("variables-lost"), "{said}");
 }
 

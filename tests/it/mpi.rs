@@ -91,7 +91,7 @@ impl Mpi {
             let start = |words| {
                 let mut command = self.command(ranks, &example(name));
                 command.args(words);
-                scope.spawn(move || super::asking::run(&mut command))
+                scope.spawn(move || super::launchers::output_of(&mut command))
             };
             let started: Vec<_> = jobs.iter().map(start).collect();
             started.into_iter().map(|job| job.join().unwrap()).collect()
@@ -112,7 +112,9 @@ impl Mpi {
         words: &[&str],
     ) -> Output {
         let _guard = one_of_two_jobs();
-        super::asking::run(self.command(ranks, program).args(words).envs(vars.iter().copied()))
+        super::launchers::output_of(
+            self.command(ranks, program).args(words).envs(vars.iter().copied()),
+        )
     }
 
     /// The launcher of this many ranks of a program.
