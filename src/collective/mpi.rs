@@ -196,7 +196,7 @@ impl Transport for Mpi {
         // As an all-reduce, whose bits the root then has. The numbers of this rank do not change.
         let kind = numbers.kind();
         let mut copy = Scratch::default();
-        let copy = copy.bytes(numbers.bytes().len());
+        let copy = copy.bytes(numbers.length());
         copy.copy_from_slice(numbers.bytes());
         self.reduce_all(Numbers::of(kind, copy), by)
     }

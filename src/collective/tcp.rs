@@ -217,7 +217,7 @@ impl Transport for Tcp {
 
     /// Reduces in the way that is faster for as many numbers.
     fn reduce(&mut self, reduce: Reduce, mut numbers: Numbers<'_>) -> Result<()> {
-        let bytes = numbers.bytes().len();
+        let bytes = numbers.length();
         match self.size() - 1 {
             0 => Ok(()),
             others if bytes <= DIRECT_EACH && bytes * others <= DIRECT => {

@@ -156,3 +156,73 @@ pub(super) fn add_blocks<'s>(
         in_rank_order(kind, by, (0..ranks).map(row), into);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::thread;
+    use std::time::Duration;
+
+    use super::super::tests::shared;
+    use super::*;
+    use crate::call::Results;
+    use crate::tcp::tests::ranks_within;
+    use crate::tests::PLENTY;
+    use crate::transport::{Begun, Transport as _};
+
+    #[test]
+    fn ranks_meet_in_a_sum_in_one_step_in_two_and_in_parts() {
+        let has_one_core = thread::available_parallelism().unwrap().get() == 1;
+        // Added by every rank, and by parts.
+        for length in [1000, 30_000] {
+            let (all, has_waited) = (Barrier::new(3), AtomicBool::new(false));
+            let sums = ranks_within(PLENTY, 3, |tcp| {
+                let mut shared = shared(tcp, true);
+                let sum = Reduce::new(Reduction::Sum, Results::ToAll, ElementKind::F32, length);
+                let own = shared.rank().index();
+                let brought: Vec<f32> =
+                    (0..length).map(|at| (at as u32 * 3 + own) as f32).collect();
+                let mut values = brought.clone();
+                for turn in 0.. {
+                    values.copy_from_slice(&brought);
+                    let longest = Duration::from_micros([0, 2_000, 1_000_000][turn / 3 % 3]);
+                    let numbers = Numbers::new(&mut values);
+                    match (own as usize + turn) % 3 {
+                        0 => shared.reduce(sum, numbers),
+                        1 => match shared.begin_reduce(sum, numbers, longest).unwrap() {
+                            Begun::Waits => {
+                                if shared.begun == Some((sum.call, true)) {
+                                    has_waited.store(true, Ordering::SeqCst);
+                                }
+                                shared.end_reduce(sum, Numbers::new(&mut values))
+                            }
+                            Begun::Done => Ok(()),
+                            Begun::Refused => panic!("refused"),
+                        },
+                        _ => {
+                            let mut compute = |at: usize, part: &mut [u8]| {
+                                let bytes: &[u8] = bytemuck::cast_slice(&brought);
+                                part.copy_from_slice(&bytes[at..][..part.len()]);
+                            };
+                            // Others may wait for this rank's part meanwhile.
+                            let mut rest = || thread::sleep(Duration::from_millis(10));
+                            shared.reduce_in_parts(sum, numbers, 4000, &mut compute, &mut rest)
+                        }
+                    }
+                    .unwrap();
+                    all.wait();
+                    // Until a rank has waited for the others' parts. On one core, none does.
+                    if turn > 20
+                        && (length == 1000 || has_one_core || has_waited.load(Ordering::SeqCst))
+                    {
+                        break;
+                    }
+                }
+                values
+            });
+            let expected: Vec<f32> = (0..length).map(|at| (at as u32 * 9 + 3) as f32).collect();
+            assert!(sums.iter().all(|values| *values == expected), "{length} numbers");
+        }
+    }
+}
