@@ -3,7 +3,7 @@
 use super::call::Call;
 use super::error::Result;
 use super::host_info::{HostInfo, have_a_core_each};
-use super::shared::{Memory, Shared};
+use super::shared::{Memory, Shared, slot_length};
 use super::tcp::Tcp;
 use super::transport::{Transport, gather_any};
 use super::two_level::{Layout, TwoLevel};
@@ -84,12 +84,33 @@ fn join_hosts(
         return Ok(Box::new(tcp.because(printable(why))));
     }
     let shared = sharing.and_then(Result::ok);
-    let same_host = firsts.chunk_by(|one, other| one == other);
     let layout = Layout {
         place: (0..first).filter(|&rank| firsts[rank] == rank).count(),
         hosts,
-        largest: same_host.map(<[usize]>::len).max().unwrap_or(1),
+        slot: shortest_slot(firsts),
     };
     let among_firsts = (first == own).then_some(among_firsts);
     Ok(Box::new(TwoLevel::new(tcp.joined_by(join), shared, among_firsts, layout)))
+}
+
+/// The most bytes that a rank can publish in a round on every host. Neither the host of the most
+/// ranks nor that of the fewest has the shortest slots at all times.
+fn shortest_slot(firsts: &[usize]) -> usize {
+    let hosts = firsts.chunk_by(|one, other| one == other);
+    hosts.map(|ranks| slot_length(ranks.len())).min().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_fits_into_the_memory_of_every_host() {
+        let sizes = [1, 2, 300, 1500, 6000];
+        for pair in sizes.into_iter().flat_map(|one| sizes.map(|other| [one, other])) {
+            let firsts = [vec![0; pair[0]], vec![pair[0]; pair[1]]].concat();
+            let slot = shortest_slot(&firsts);
+            assert!(slot > 0 && pair.iter().all(|&ranks| slot <= slot_length(ranks)), "{pair:?}");
+        }
+    }
 }

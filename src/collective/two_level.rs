@@ -16,7 +16,7 @@ use super::element::ElementKind;
 use super::error::Result;
 use super::numbers::{Numbers, Scratch};
 use super::reduction::Reduction;
-use super::shared::{Shared, slot_length};
+use super::shared::Shared;
 use super::tcp::{Exchange, Tcp};
 use super::transport::{Received, Sent, Transport};
 use crate::value::rank::Rank;
@@ -30,8 +30,8 @@ pub(super) struct Layout {
     /// The host's index, in rank order.
     pub(super) place: usize,
     pub(super) hosts: usize,
-    /// The largest number of ranks on a host.
-    pub(super) largest: usize,
+    /// The most bytes that a rank can publish in a round on every host.
+    pub(super) slot: usize,
 }
 
 impl Layout {
@@ -66,7 +66,7 @@ impl TwoLevel {
         firsts: Option<Tcp>,
         layout: Layout,
     ) -> TwoLevel {
-        let block = BLOCK.min(slot_length(layout.largest));
+        let block = BLOCK.min(layout.slot);
         let [before, sum, result] = [(); 3].map(|()| Scratch::default());
         TwoLevel { world, host, firsts, layout, block, before, sum, result }
     }
