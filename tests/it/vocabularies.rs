@@ -139,6 +139,44 @@ fn ascends_rank_table_has_the_place_on_the_node() {
 }
 
 #[test]
+fn sagemakers_file_has_the_hosts_where_its_toolkit_is_not() {
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let base = folder.path().to_str().unwrap();
+    let vars: Pairs = &[("TRAINING_JOB_ARN", "arn:aws:1"), ("SAGEMAKER_BASE_DIR", base)];
+    let file = format!("{base}/input/config/resourceconfig.json");
+    let unreadable = format!("{file} cannot be read: No such file or directory");
+    assert!(error(vars).starts_with("SageMaker: TRAINING_JOB_ARN=\"arn:aws:1\": "));
+    assert!(error(vars).contains(&unreadable), "{}", error(vars));
+
+    std::fs::create_dir_all(format!("{base}/input/config")).unwrap();
+    let write = |text: &str| std::fs::write(&file, text).unwrap();
+    write(r#"{"current_host": "algo-2", "hosts": ["algo-1", "algo-2", "algo-3"]}"#);
+    let info = read(vars).unwrap();
+    assert_eq!((info.launcher(), info.rank().index()), (Launcher::SageMaker, 1));
+    assert_eq!((info.world_size(), info.local_world_size()), (3, Some(1)));
+    assert_eq!(info.master_addr().unwrap().to_string(), "algo-1");
+    assert_eq!(info.findings(), []);
+    // The toolkit's variables count first.
+    let toolkit: Pairs = &[("SM_HOSTS", r#"["algo-1"]"#), ("SM_CURRENT_HOST", "algo-1")];
+    assert_eq!(read(&with(vars, toolkit)).unwrap().world_size(), 1);
+    assert_eq!(read(toolkit).unwrap().world_size(), 1);
+
+    for (text, expected) in [
+        ("{", "resourceconfig.json is not JSON: the text ends too early"),
+        (r#"{"current_host": "algo-1"}"#, "json does not list hosts, like [\"algo-1\",\"algo-2\"]"),
+        (r#"{"hosts": ["algo-1"], "current_host": "b"}"#, "does not list this host, \"b\""),
+        (r#"{"hosts": ["a"]}"#, "SM_CURRENT_HOST is not set, although TRAINING_JOB_ARN=\"arn:"),
+        (
+            r#"{"hosts": ["a"], "current_host": "a", "instance_groups": [{}, {}]}"#,
+            "it does not determine the rank: the hosts of a group may not be ranks",
+        ),
+    ] {
+        write(text);
+        assert!(error(vars).contains(expected), "{}", error(vars));
+    }
+}
+
+#[test]
 fn a_rank_table_that_is_absent_unreadable_or_of_another_job_is_an_error() {
     let error_of = |text: &str, more: Pairs| {
         let table = file(text);

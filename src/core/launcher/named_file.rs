@@ -36,11 +36,17 @@ pub(super) fn json(
     variable: &str,
 ) -> Result<Json, Error> {
     let path = environment.text(variable).unwrap_or_default();
-    let malformed = |why: String| marker.launcher.refuse(Reason::Malformed(why), variable, path);
+    parsed(path.as_ref()).map_err(|why| {
+        marker.launcher.refuse(Reason::Malformed(format!("the file {why}")), variable, path)
+    })
+}
+
+/// Reads JSON from a file, or returns why that fails: "is not JSON", for example.
+pub(super) fn parsed(path: &Path) -> Result<Json, String> {
     // One byte more shows that the file is too long.
-    let text = text(path.as_ref(), MOST_BYTES as u64 + 1);
-    let text = text.map_err(|error| malformed(format!("the file cannot be read: {error}")))?;
-    Json::parse(&text).map_err(|error| malformed(format!("the file is {error}")))
+    let text = text(path.as_os_str(), MOST_BYTES as u64 + 1);
+    let text = text.map_err(|error| format!("cannot be read: {error}"))?;
+    Json::parse(&text).map_err(|error| format!("is {error}"))
 }
 
 /// How much of a file is read that has lines: enough to see that there are several.
