@@ -349,8 +349,14 @@ const SYNONYMS: &[(&str, &str)] = &[
     ("srun sbatch", "its name is slurm"),
     ("jsrun", "its name is jsm"),
     ("aprun cray", "its name is pals"),
-    ("torch pytorch torchelastic", "its name is torchrun"),
-    ("k8s pytorchjob trainjob jobset", "its name is kubernetes"),
+    (
+        "torch pytorch torchelastic",
+        "its name is torchrun; where a platform sets RANK and WORLD_SIZE, choose user",
+    ),
+    (
+        "k8s pytorchjob trainjob jobset",
+        "its name is kubernetes; where pods have RANK and no PET_NODE_RANK, choose user",
+    ),
     ("none", "its name is alone"),
 ];
 

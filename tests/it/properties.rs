@@ -174,6 +174,7 @@ proptest! {
             let codes: Vec<_> = info.findings().iter().map(|finding| finding.code).collect();
             let is_expected = |code: &&str| match *code {
                 "local-rank-order" | "master-unknown" => true,
+                "place-unknown" => master.is_some() && info.launcher() == Launcher::Alone,
                 code => code == "master-not-rank-0" && master.is_some(),
             };
             prop_assert!(codes.iter().all(is_expected), "{codes:?}");

@@ -49,7 +49,7 @@ const STALE_MASTER: Vars = &[
 ];
 
 /// Jobs that probably have several processes, of which none got a place.
-const UNPLACED: [(Vars, &str); 12] = [
+const UNPLACED: [(Vars, &str); 14] = [
     (&[("SLURM_JOB_ID", "7"), ("SLURM_PROCID", "0")], "place-unknown"),
     (SCRIPT, "slurm-not-a-task"),
     (&[("SLURM_JOB_ID", "7"), ("SLURM_NNODES", "2")], "slurm-not-a-task"),
@@ -62,6 +62,8 @@ const UNPLACED: [(Vars, &str); 12] = [
     (&[("OAR_JOB_ID", "7")], "oar-not-a-task"),
     (&[("AZ_BATCH_NODE_LIST", "10.0.0.4;10.0.0.5")], "azure-batch-not-a-task"),
     (&[("OMPI_COMM_WORLD_LOCAL_RANK", "1")], "place-unknown"),
+    (&[("LOCAL_RANK", "0"), ("LOCAL_WORLD_SIZE", "4")], "place-unknown"),
+    (&[("MASTER_ADDR", "192.0.2.7"), ("LOCAL_RANK", "0")], "place-unknown"),
 ];
 
 const COMMANDS: [&[&str]; 3] =
@@ -157,6 +159,7 @@ fn every_process_that_a_batch_system_left_without_a_place_warns() {
         for words in COMMANDS {
             let (status, _, stderr) = run(words, &[vars]);
             assert_eq!(status, Some(0), "{words:?}: {stderr}");
+            assert!(!stderr.contains(r#"10.0.0.5" and"#), "each variable once: {stderr}");
             assert_eq!(
                 stderr.matches(&format!("warning [{code}]: ")).count(),
                 1,
@@ -266,7 +269,9 @@ fn each_rank_says_that_its_variables_are_of_a_job_that_has_ended() {
         ("OMPI_COMM_WORLD_LOCAL_RANK", "1"),
         ("OMPI_COMM_WORLD_LOCAL_SIZE", "2"),
     ];
-    for words in [&["export"][..], &["exec", "--", "true"], &["check", "--timeout", "0.2"]] {
+    let launch = &["launch", "--nproc-per-node", "auto", "--", "true"];
+    for words in [&["export"][..], &["exec", "--", "true"], &["check", "--timeout", "0.2"], launch]
+    {
         let (_, _, stderr) = run(words, &[ENDED, &rank_1]);
         assert_eq!(stderr.matches("warning [stale-open-mpi]: ").count(), 1, "{words:?}: {stderr}");
     }
@@ -429,7 +434,7 @@ fn check_of_one_rank_fails_if_the_master_or_its_port_cannot_be_right() {
         (&[("MASTER_PORT", &*taken)], "port-in-use"),
     ] {
         for words in [&["check"][..], &["check", "--json"], &["check", "-q", "--json"]] {
-            let (status, stdout, stderr) = run(words, &[vars]);
+            let (status, stdout, stderr) = run(words, &[vars, &[("MPIENV_LAUNCHER", "alone")]]);
             assert_eq!(status, Some(3), "{words:?}: {stdout}{stderr}");
             assert!(stderr.starts_with(&format!("error [{code}]: ")), "{words:?}: {stderr}");
             assert!(

@@ -142,14 +142,19 @@ pub(super) struct Options {
 pub(super) fn run(options: Options) -> Result<(), Failure> {
     let environment = Environment::current();
     let info = options.place.read(&environment, options.quiet)?;
-    let workers = options.count(&info, &environment)?;
+    // The reason may be that the place is left from another job.
+    let say_stale = |info: &ClusterInfo| {
+        options.quiet.print(warn::stale(info, &environment).as_slice(), &environment);
+    };
+    let workers = options.count(&info, &environment).inspect_err(|_| say_stale(&info))?;
     let words = &options.given.command[..];
     options.launcher.check(&info, &environment, By::Launch { workers }, words)?;
     if options.log_dir.is_none() {
         drop(stream::stdout()?);
     }
     let info = on_interface(&options.given.with_own_addr(info))?;
-    let launch = Launch::new(&info, workers).map_err(|error| failure(words, error))?;
+    let launch = Launch::new(&info, workers).inspect_err(|_| say_stale(&info));
+    let launch = launch.map_err(|error| failure(words, error))?;
     // Before its places are asked for: with restarts, they contain the number of the attempt.
     let launch = launch.max_restarts(options.max_restarts).node_timeout(options.node_timeout);
     let mut launch = options.stall_timeout.into_iter().fold(launch, Launch::stall_timeout);

@@ -273,14 +273,25 @@ impl Found<'_> {
     }
 }
 
-/// Returns the launcher that the words start.
+/// Programs that start the program that follows their options.
+const WRAPPERS: &str = "chrt env ionice ncu nice nohup nsys numactl perf prlimit setpriv setsid \
+                        stdbuf strace taskset time timeout unshare valgrind";
+
+/// Returns the launcher that the words start, also behind a program such as `timeout` or `numactl`.
 pub(super) fn find(all: &[OsString]) -> Option<Found<'_>> {
-    let mut words = all.iter().map(|word| word.to_string_lossy());
-    let mut first = words.next()?;
-    if file_name(&first)? == "env" {
-        first = words.find(|word| !word.contains('='))?;
-    }
-    let mut name = file_name(&first)?.to_owned();
+    let name_at = |at: usize| all[at].to_str().and_then(file_name).unwrap_or_default();
+    let is_wrapped = !all.is_empty() && has(WRAPPERS, name_at(0));
+    // Which words belong to the wrapper is not known, but what follows Python belongs to it.
+    let ends = |at: &usize| name_at(*at).starts_with("python");
+    let last = (0..all.len()).find(ends).unwrap_or(all.len());
+    let last = if is_wrapped { last } else { 0 };
+    (0..all.len()).take(last + 1).find_map(|at| find_at(all, at))
+}
+
+/// Returns the launcher that the words start from this one on.
+fn find_at(all: &[OsString], at: usize) -> Option<Found<'_>> {
+    let mut words = all[at..].iter().map(|word| word.to_string_lossy());
+    let mut name = file_name(&words.next()?)?.to_owned();
     if name.starts_with("python") {
         // Only Python's own options may precede `-m`.
         words.find(|word| word == "-m" || !word.starts_with('-')).filter(|word| word == "-m")?;
@@ -327,6 +338,10 @@ mod tests {
             ("mpirun -n 2 ./solver", "mpirun"),
             ("/opt/mpich/bin/mpiexec.hydra -n 2 ./solver", "mpiexec.hydra"),
             ("env A=1 B=2 srun ./solver", "srun"),
+            ("env -u A nice -n 5 srun ./solver", "srun"),
+            ("/usr/bin/timeout 60 mpirun -n 2 ./solver", "mpirun"),
+            ("numactl --membind 0 python3 -m torch.distributed.run x.py", "torch.distributed.run"),
+            ("nsys profile -o report torchrun train.py", "torchrun"),
             ("flux run -n 2 ./solver", "flux run"),
             ("horovodrun -np 2 python train.py", "horovodrun"),
             ("torchrun train.py", "torchrun"),
@@ -349,6 +364,9 @@ mod tests {
             "env",
             "env A=1",
             "echo mpirun",
+            "timeout 60 ./solver",
+            "timeout 60 python train.py mpirun",
+            "timeout",
             "",
         ] {
             assert_eq!(found(line), None, "{line}");

@@ -71,14 +71,18 @@ pub(super) fn suspicious(
     environment: &Environment,
     also: impl IntoIterator<Item = Finding>,
 ) -> Vec<Finding> {
-    let stale = doctor::stale_open_mpi(doctor::gone_session(environment))
-        .or_else(|| doctor::stale_slurm(info, doctor::ended_task(environment)));
-    info.warnings_and(stale, || {
+    info.warnings_and(stale(info, environment), || {
         let master = doctor::master_of_one_node(info, PATIENCE)
             .or_else(|| doctor::loopback_of_several_nodes(info, environment));
         let of_user = doctor::interface::of_user(info, environment);
         master.into_iter().chain(of_user).chain(also).collect()
     })
+}
+
+/// Returns the finding that this process's place is left from a job that has ended.
+pub(super) fn stale(info: &ClusterInfo, environment: &Environment) -> Option<Finding> {
+    doctor::stale_open_mpi(doctor::gone_session(environment))
+        .or_else(|| doctor::stale_slurm(info, doctor::ended_task(environment)))
 }
 
 /// Says that the program starts although an error was printed, which would otherwise look like the

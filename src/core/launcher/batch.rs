@@ -137,16 +137,15 @@ pub(crate) fn script(environment: &Environment, by_itself: &str) -> Option<Findi
     let System { title, code, once, start, .. } = *system;
     let size = (system.size)(environment);
     let several = size.as_ref().is_none_or(|size| size.is_several);
+    let shown = display_variable(environment, job);
+    let size = size.filter(|size| size.text != shown);
     let size = size.map_or(String::new(), |size| format!(" and {}", size.text));
     let verb = if size.is_empty() { "is" } else { "are" };
     Some(Finding {
         // A script of one process is as good as a task.
         severity: if several { Severity::Warning } else { Severity::Note },
         code,
-        what: format!(
-            "{}{size} {verb} set, and no launcher's variables are",
-            display_variable(environment, job)
-        ),
+        what: format!("{shown}{size} {verb} set, and no launcher's variables are"),
         why: format!(
             "{title} runs {once} once, on the first of its hosts, however many processes the job requests: mpienv \
              treats this process as the only one"

@@ -1,6 +1,8 @@
 //! mpienv never treats a process as alone silently: errors and findings if no launcher provides a
 //! rank and a size.
 
+use std::fs;
+
 use super::{foreign, parents};
 use crate::cluster::answer::PMIX_RANK;
 use crate::cluster::{azure, overrides};
@@ -10,8 +12,9 @@ use crate::finding::{Finding, Severity};
 use crate::launcher::placement::Placement;
 use crate::launcher::user::LOCAL_RANK;
 use crate::launcher::{
-    Launcher, Starts, batch, display_variable, flux, google_batch, oneccl, pbs, slurm, user,
+    Launcher, MASTER, Starts, batch, display_variable, flux, google_batch, oneccl, pbs, slurm, user,
 };
+use crate::value::host::{Host, first_label};
 use crate::value::sourced::value_of;
 
 /// The pod number of an indexed job. Only the job's template can provide the number of pods.
@@ -98,8 +101,11 @@ fn by_itself() -> String {
 /// started has been compared with its parents before.
 pub(super) fn finding(environment: &Environment, is_in_context: bool) -> Option<Finding> {
     let by_itself = format!("or set {}", by_itself());
-    let of_parents = || parents::finding(environment, &by_itself).filter(|_| !is_in_context);
-    sign(environment, &by_itself).or_else(of_parents)
+    let sign = sign(environment, &by_itself);
+    if is_in_context || sign.as_ref().is_some_and(is_warning) {
+        return sign;
+    }
+    parents::finding(environment, &by_itself).or_else(|| master_alone(environment)).or(sign)
 }
 
 /// Reports variables of a job in which this process does not know its place. Without them, it would
@@ -193,20 +199,48 @@ fn unexplained(environment: &Environment, explained: Option<Launcher>) -> Option
         names.partition(|(launcher, _)| *launcher == Launcher::User);
     let is_shared = |name: &str| of_users.iter().any(|(_, own)| *own == name);
     let mut of_launchers = of_launchers.into_iter().filter(|(_, name)| !is_shared(name));
-    let (launcher, name) = of_launchers.next().or_else(|| of_users.first().copied())?;
+    // Users set LOCAL_RANK=0 for programs that require it. A node's number or the number of nodes
+    // indicates a job.
+    let is_by_hand = |name: &str| {
+        let value = environment.text(name);
+        matches!((name, value), ("LOCAL_RANK", Some("0")) | ("LOCAL_WORLD_SIZE", Some("1")))
+    };
+    let of_user = || of_users.iter().find(|(_, name)| !is_by_hand(name)).or(of_users.first());
+    let (launcher, name) = of_launchers.next().or_else(|| of_user().copied())?;
+    let severity = if is_by_hand(name) { Severity::Note } else { Severity::Warning };
+    Some(incomplete(environment, launcher, name, severity))
+}
+
+/// Reports a master on another host without a place: the other variables may be lost. Programs of
+/// one process set loopback addresses and this host's name, too.
+fn master_alone(environment: &Environment) -> Option<Finding> {
+    let host = environment.text(MASTER[0])?.parse::<Host>().ok()?;
+    let name = host.address().is_none().then(|| host.to_string());
+    let of_system = || fs::read_to_string("/proc/sys/kernel/hostname").ok();
+    let own = environment.text("HOSTNAME").map(str::to_owned);
+    let own = own.or_else(|| of_system().filter(|_| environment.is_current()));
+    let is_own = name.zip(own).is_some_and(|(name, own)| {
+        first_label(&name).eq_ignore_ascii_case(first_label(own.trim()))
+    });
+    let is_far = !host.is_loopback() && !is_own;
+    is_far.then(|| incomplete(environment, Launcher::User, MASTER[0], Severity::Warning))
+}
+
+/// Reports a variable of a launcher without those that identify it.
+fn incomplete(
+    environment: &Environment,
+    launcher: Launcher,
+    name: &str,
+    severity: Severity,
+) -> Finding {
     let is_missing = |name| launcher != Launcher::User && !environment.is_set(name);
     let missing = launcher.variables().find(|variable| is_missing(variable.name)).map_or_else(
         || format!("{} are", launcher.title()),
         |variable| format!("{} of {} is", variable.name, launcher.title()),
     );
-    // Users set LOCAL_RANK=0 for programs that require it. A node's number or the number of nodes
-    // indicates a job.
-    let value = environment.text(name);
-    let by_hand =
-        matches!((name, value), ("LOCAL_RANK", Some("0")) | ("LOCAL_WORLD_SIZE", Some("1")));
     let shown = display_variable(environment, name);
-    Some(Finding::new(
-        if by_hand { Severity::Note } else { Severity::Warning },
+    Finding::new(
+        severity,
         "place-unknown",
         format!("{shown} is set, but {missing} not"),
         "mpienv treats this process as the only one; if the job has more, each of them becomes rank 0",
@@ -215,5 +249,5 @@ fn unexplained(environment: &Environment, explained: Option<Launcher>) -> Option
             launcher.spec().start,
             overrides::LAUNCHER
         ),
-    ))
+    )
 }
