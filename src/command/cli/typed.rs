@@ -280,17 +280,23 @@ const WRAPPERS: &str = "chrt env ionice ncu nice nohup nsys numactl perf prlimit
 /// Returns the launcher that the words start, also behind a program such as `timeout` or `numactl`.
 pub(super) fn find(all: &[OsString]) -> Option<Found<'_>> {
     let name_at = |at: usize| all[at].to_str().and_then(file_name).unwrap_or_default();
-    let is_wrapped = !all.is_empty() && has(WRAPPERS, name_at(0));
+    if all.is_empty() || !has(WRAPPERS, name_at(0)) {
+        return find_at(all, 0);
+    }
     // Which words belong to the wrapper is not known, but what follows Python belongs to it.
-    let ends = |at: &usize| name_at(*at).starts_with("python");
-    let last = (0..all.len()).find(ends).unwrap_or(all.len());
-    let last = if is_wrapped { last } else { 0 };
-    (0..all.len()).take(last + 1).find_map(|at| find_at(all, at))
+    let names = (1..all.len()).filter(|&at| !all[at].to_string_lossy().contains('='));
+    for at in names {
+        let found = find_at(all, at);
+        if found.is_some() || name_at(at).starts_with("python") {
+            return found;
+        }
+    }
+    None
 }
 
 /// Returns the launcher that the words start from this one on.
 fn find_at(all: &[OsString], at: usize) -> Option<Found<'_>> {
-    let mut words = all[at..].iter().map(|word| word.to_string_lossy());
+    let mut words = all.get(at..)?.iter().map(|word| word.to_string_lossy());
     let mut name = file_name(&words.next()?)?.to_owned();
     if name.starts_with("python") {
         // Only Python's own options may precede `-m`.
@@ -338,6 +344,7 @@ mod tests {
             ("mpirun -n 2 ./solver", "mpirun"),
             ("/opt/mpich/bin/mpiexec.hydra -n 2 ./solver", "mpiexec.hydra"),
             ("env A=1 B=2 srun ./solver", "srun"),
+            ("env PYTHON=/bin/python3 srun ./solver", "srun"),
             ("env -u A nice -n 5 srun ./solver", "srun"),
             ("/usr/bin/timeout 60 mpirun -n 2 ./solver", "mpirun"),
             ("numactl --membind 0 python3 -m torch.distributed.run x.py", "torch.distributed.run"),
@@ -365,6 +372,7 @@ mod tests {
             "env A=1",
             "echo mpirun",
             "timeout 60 ./solver",
+            "env A=/bin/mpirun ./solver",
             "timeout 60 python train.py mpirun",
             "timeout",
             "",
