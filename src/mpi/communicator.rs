@@ -26,11 +26,24 @@ const MOST: usize = 1 << 30;
 /// call ([`start_all_reduce_sum`](Communicator::start_all_reduce_sum), ...) can be waited for with
 /// a time limit.
 ///
-/// Ranks must also agree on lengths. MPI reports others as errors at best: of a message of more than
-/// 4 KiB that is longer than its receiver expects, Open MPI 4 writes the rest behind the receiver's
-/// memory on the same host before it returns the error. `mpienv::collective` compares lengths before
-/// it calls MPI.
+/// # Lengths
+/// Ranks must also agree on lengths, which MPI does not compare, in messages and in calls of all
+/// ranks, blocking or started:
+/// - Open MPI 4 and 5 write all of a message over the memory behind its receiver's buffer, if it
+///   comes from a rank on the same host and has 4 KiB or more with its header. Then the call
+///   returns an error, or the process crashes or hangs. Of shorter messages, they write only what
+///   fits.
+/// - MPICH writes only what fits, but may return wrong numbers without an error: of 10 values on
+///   one rank and 9 on another, [`all_reduce_sum`](Communicator::all_reduce_sum) adds some.
+/// - A [`broadcast`](Communicator::broadcast) of fewer bytes than a rank expects leaves its other
+///   bytes as they were, without an error.
 ///
+/// If lengths may differ, exchange and compare them first, as `mpienv::collective` does. While you
+/// develop a program, pass [`Hints::single_copy(false)`](super::Hints::single_copy), or set
+/// `OMPI_MCA_btl_vader_single_copy_mechanism=none` (Open MPI 4) or `OMPI_MCA_smsc=^cma,knem,xpmem`
+/// (Open MPI 5): a message that is too long is then an error and overwrites nothing.
+///
+/// # Threads
 /// A communicator may move to another thread: it is `Send`, but not `Sync`. The threads of a
 /// process call MPI one at a time. If the library supports only one thread (less than
 /// `MPI_THREAD_SERIALIZED`), calls from any thread but the one that initialized MPI are errors.

@@ -14,8 +14,13 @@ pub(super) const VADER_EAGER_LIMIT: &str = "OMPI_MCA_btl_vader_eager_limit";
 /// The component for shared memory is named sm in Open MPI 5.
 pub(super) const SM_EAGER_LIMIT: &str = "OMPI_MCA_btl_sm_eager_limit";
 
-/// What a program knows about its job but Open MPI does not. Open MPI is faster with hints. By
-/// default, there are none.
+/// What the component for shared memory of Open MPI 4 copies messages with.
+pub(super) const VADER_SINGLE_COPY: &str = "OMPI_MCA_btl_vader_single_copy_mechanism";
+/// The same in Open MPI 5.
+pub(super) const SINGLE_COPY: &str = "OMPI_MCA_smsc";
+
+/// What a program knows about its job but Open MPI does not. Open MPI is faster with hints, except
+/// for [`single_copy(false)`](Hints::single_copy). By default, there are none.
 ///
 /// Hints become parameters of Open MPI (`OMPI_MCA_...`, see `ompi_info --all` and
 /// <https://docs.open-mpi.org/en/main/mca.html>) unless `mpirun --mca` or the environment sets
@@ -34,12 +39,13 @@ pub(super) const SM_EAGER_LIMIT: &str = "OMPI_MCA_btl_sm_eager_limit";
 pub struct Hints {
     one_machine: bool,
     eager_limit: Option<u32>,
+    two_copies: bool,
 }
 
 impl Hints {
     /// No hints yet.
     pub const fn new() -> Hints {
-        Hints { one_machine: false, eager_limit: None }
+        Hints { one_machine: false, eager_limit: None, two_copies: false }
     }
 
     /// Sets whether all ranks are on one machine. If so, Open MPI does not look for a network
@@ -62,6 +68,18 @@ impl Hints {
         Hints { eager_limit: Some(bytes), ..self }
     }
 
+    /// Sets whether Open MPI may copy long messages from the memory of a rank on the same machine.
+    /// This is its default, and then a message that is longer than its receiver expects overwrites
+    /// [other memory](super::Communicator#lengths). With `false`, messages go through shared
+    /// memory: long ones are slower, and a message that is too long is an error. Every rank must
+    /// pass the same value.
+    ///
+    /// `false` sets `btl_vader_single_copy_mechanism=none`, or in Open MPI 5
+    /// `smsc=^cma,knem,xpmem`, unless either is already set.
+    pub const fn single_copy(self, single_copy: bool) -> Hints {
+        Hints { two_copies: !single_copy, ..self }
+    }
+
     /// Puts the parameters into the environment. The library must be initialized afterwards.
     ///
     /// # Safety
@@ -78,9 +96,9 @@ impl Hints {
     fn parameters(&self, version: &str, vars: &MpiVars<'_>) -> Vec<(&'static str, String)> {
         let Some(version) = version.strip_prefix("Open MPI v") else { return Vec::new() };
         let major = version.split('.').next().and_then(|major| major.parse::<u32>().ok());
-        let (shared_memory, limit_name) = match major {
-            Some(5..) => ("sm", SM_EAGER_LIMIT),
-            _ => ("vader", VADER_EAGER_LIMIT),
+        let (shared_memory, limit_name, two_copies) = match major {
+            Some(5..) => ("sm", SM_EAGER_LIMIT, (SINGLE_COPY, "^cma,knem,xpmem")),
+            _ => ("vader", VADER_EAGER_LIMIT, (VADER_SINGLE_COPY, "none")),
         };
         let mut parameters = Vec::new();
         if self.one_machine && !vars.transport_is_set {
@@ -91,6 +109,9 @@ impl Hints {
         }
         if let Some(limit) = self.eager_limit.filter(|_| !vars.eager_limit_is_set) {
             parameters.push((limit_name, limit.to_string()));
+        }
+        if self.two_copies && !vars.single_copy_is_set {
+            parameters.push((two_copies.0, two_copies.1.to_owned()));
         }
         parameters
     }
@@ -123,7 +144,11 @@ mod tests {
         assert_eq!(given(BOTH, "Open MPI v5.0.11", &[]), fifth);
         assert_eq!(given(BOTH, "Open MPI v10.0.0", &[]), fifth);
         assert!(given(BOTH, "MPICH Version: 5.0.2", &[]).is_empty());
-        assert!(given(NONE, "Open MPI v5.0.11", &[]).is_empty());
+        assert!(given(NONE.single_copy(true), "Open MPI v5.0.11", &[]).is_empty());
+        let two_copies = |version| given(NONE.single_copy(false), version, &[]);
+        let vader = "OMPI_MCA_btl_vader_single_copy_mechanism=none";
+        assert_eq!(two_copies("Open MPI v4.1.4"), [vader]);
+        assert_eq!(two_copies("Open MPI v5.0.11"), ["OMPI_MCA_smsc=^cma,knem,xpmem"]);
     }
 
     #[test]
@@ -139,6 +164,10 @@ mod tests {
         for limit in [SM_EAGER_LIMIT, VADER_EAGER_LIMIT] {
             let names = given(BOTH, "Open MPI v5.0.11", &[limit]);
             assert_eq!(names, ["OMPI_MCA_pml=ob1", "OMPI_MCA_btl=self,sm,tcp"], "{limit}");
+        }
+        for copies in [SINGLE_COPY, VADER_SINGLE_COPY] {
+            let names = given(NONE.single_copy(false), "Open MPI v5.0.11", &[copies]);
+            assert!(names.is_empty(), "{copies}");
         }
     }
 }

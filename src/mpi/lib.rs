@@ -1,8 +1,9 @@
 //! `mpienv::mpi`: calls MPI through a libmpi that is loaded at run time, so that one program works
 //! with every MPI.
 //!
-//! This is for a program's own calls of MPI, in safe Rust. It finds neither the process's place nor
-//! a rank that hangs: `mpienv::collective` adds both.
+//! This is for a program's own calls of MPI, without `unsafe`, but it is only as safe as MPI: ranks
+//! that disagree on lengths may [overwrite memory](Communicator#lengths). It finds neither the
+//! process's place nor a rank that hangs: `mpienv::collective` adds both, and compares lengths.
 //!
 //! MPI is not needed to build the program. The library is that of the launcher that started the
 //! process. Its ABI is recognized after loading: Open MPI 4 and 5, MPICH and its derivatives (Intel
@@ -50,10 +51,14 @@
 //!
 //! # Hints for Open MPI
 //! Open MPI looks for networks between machines even if all ranks are on one machine. It also asks
-//! the receiver before it sends more than 4 KiB to a rank on the same machine. To change this, pass
-//! [`Hints`] to [`World::init_with`].
+//! the receiver before it sends more than 4 KiB to a rank on the same machine, and then writes past
+//! the end of the receiver's buffer if the message is too long. To change this, pass [`Hints`] to
+//! [`World::init_with`].
 //!
 //! # Limits
+//! - MPI does not compare lengths. A message that is longer than its receiver expects may overwrite
+//!   the receiver's memory, and calls may return wrong numbers: see
+//!   [`Communicator`](Communicator#lengths).
 //! - MPI can be initialized only once in a process. If the library provides less than
 //!   MPI_THREAD_SERIALIZED, only the thread that initialized it may use it.
 //! - If the library and the launcher belong to different MPIs, initialization may exit the process
@@ -114,6 +119,9 @@ pub struct MpiVars<'a> {
     /// Whether `OMPI_MCA_btl_vader_eager_limit` or `OMPI_MCA_btl_sm_eager_limit` is set.
     /// [`Hints::eager_limit`] then changes nothing.
     pub eager_limit_is_set: bool,
+    /// Whether `OMPI_MCA_btl_vader_single_copy_mechanism` or `OMPI_MCA_smsc` is set.
+    /// [`Hints::single_copy`] then changes nothing.
+    pub single_copy_is_set: bool,
     /// `MPIENV_SIMULATED`: the name of the launcher that `mpienv simulate` plays.
     pub simulated: Option<&'a OsStr>,
 }
@@ -129,6 +137,7 @@ impl<'a> MpiVars<'a> {
             slurm_mpi_type: environment.get("SLURM_MPI_TYPE"),
             transport_is_set: is_set(&["OMPI_MCA_pml", "OMPI_MCA_mtl", "OMPI_MCA_btl"]),
             eager_limit_is_set: is_set(&[hints::VADER_EAGER_LIMIT, hints::SM_EAGER_LIMIT]),
+            single_copy_is_set: is_set(&[hints::VADER_SINGLE_COPY, hints::SINGLE_COPY]),
             simulated: environment.get(mpienv_core::seam::SIMULATED),
         }
     }

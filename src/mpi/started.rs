@@ -1,7 +1,8 @@
 //! The calls that are started and waited for later, and those that consist of started ones.
 //!
-//! A started call is sound because its request owns the buffer, and because the elements of a Vec
-//! stay in place when the Vec moves.
+//! A started call of ranks that agree on lengths is sound because its request owns the buffer, and
+//! because the elements of a Vec stay in place when the Vec moves. Of other lengths, Open MPI may
+//! write past the buffer's end: see [`Communicator`](Communicator#lengths).
 
 #![expect(unsafe_code, reason = "MPI uses a buffer while the call that was given it goes on")]
 
@@ -371,7 +372,8 @@ impl Communicator {
     ///
     /// # Errors
     /// If MPI returns an error, or if there are 2^31 bytes or more. Waiting for the request fails
-    /// if the rank sends fewer bytes or more; more may overwrite [other memory](Communicator).
+    /// if the rank sends fewer bytes or more, but Open MPI may first have overwritten the memory
+    /// behind `bytes` with more: compare lengths [first](Communicator#lengths).
     pub fn start_receive(&self, bytes: Vec<u8>, from: u32, tag: u16) -> Result<Request<Vec<u8>>> {
         const CALL: &str = "MPI_Irecv";
         let length = bytes.len();
