@@ -247,7 +247,10 @@ impl Call {
         if other == Call::CLOSE {
             return LEAVES_EARLY;
         }
-        if self == other {
+        let is_matched =
+            matches!((self.operation, other.operation), (Send, Receive) | (Receive, Send))
+                && Call { operation: other.operation, root: other.root, ..self } == other;
+        if self == other || is_matched {
             return "they are calls of two groups: groups that share connections make their calls in \
                     the same order on all ranks, one at a time";
         }
@@ -259,15 +262,20 @@ impl Call {
         }
         let is_same = self.operation == other.operation && self.root == other.root;
         if is_same && !self.is_message() {
-            return "this call needs the same type and count on all ranks; all_gather, all_to_all and \
-                    broadcast_vec take any count if all ranks call them";
+            return if self.count == other.count {
+                "this call needs the same type and count on all ranks"
+            } else {
+                "this call needs the same type and count on all ranks; all_gather, all_to_all and \
+                 broadcast_vec take any count if all ranks call them"
+            };
         }
         if !(self.is_message() && other.is_message()) {
             return "all ranks must make the same calls in the same order";
         }
         // Of a `send_receive`, either half may have been compared.
         let is_answer = self.operation != other.operation || self.is_half && other.is_half;
-        if is_answer && (self.kind, self.count) != (other.kind, other.count) {
+        let values = |call: Call| (call.kind, call.count, call.meant);
+        if is_answer && values(self) != values(other) {
             "a message needs the same count and type on both ranks"
         } else {
             "one rank must receive what the other sends, with the same count and type; send_receive does both"

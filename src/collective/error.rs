@@ -1,5 +1,6 @@
 //! Why connecting a group or one of its calls fails.
 
+use std::fmt;
 use std::io;
 use std::sync::Arc;
 
@@ -7,6 +8,7 @@ use super::call::Call;
 use crate::rendezvous::RendezvousError;
 use crate::value::printable::printable;
 use mpienv_core::ErrorKind;
+use mpienv_core::seam::{list_of_ranks, runs_of_ranks};
 
 /// What calls return.
 pub(super) type Result<T, E = CollectiveError> = std::result::Result<T, E>;
@@ -128,17 +130,20 @@ pub enum CollectiveError {
         seconds: f64,
     },
     /// An unknown rank did not arrive in time: every rank waited in a call or, over MPI, no rank
-    /// could be asked.
+    /// could be asked. Ranks may also have made the same call in different groups.
     #[error(
-        "a rank did not arrive within {seconds} s; which one is unknown, because this rank \
-         waited in {call}: compare the calls of the ranks, or use a longer timeout{}",
+        "a rank did not arrive within {seconds} s; which one is unknown, because {} waited in \
+         {call}: compare the calls of the ranks and their groups, or use a longer timeout{}",
+        own.map_or("this rank".to_owned(), |own| format!("rank {own}")),
         hint(call)
     )]
     #[non_exhaustive]
     SomeTimedOut {
         /// How long this rank waited.
         seconds: f64,
-        /// The call in which this rank waited.
+        /// This rank, by its number in the job, if it is known.
+        own: Option<u32>,
+        /// The call in which this rank waited, and the group.
         call: String,
     },
     /// MPI's initialization took too long.
@@ -328,6 +333,17 @@ pub(super) const OWN_HOST: &str = "this host";
 
 /// What an error calls the host of a rank that is a thread of the same process.
 pub(super) const THIS_PROCESS: &str = "a thread of this process";
+
+/// A call of a rank, and the group of the ranks with these numbers in the job.
+pub(super) fn in_group(call: impl fmt::Display, numbers: &[u32]) -> String {
+    const MOST: usize = 8;
+    let mut sorted = numbers.to_vec();
+    sorted.sort_unstable();
+    let runs = runs_of_ranks(&sorted);
+    let ranks = list_of_ranks(runs.iter().take(MOST), ", ");
+    let more = if runs.len() > MOST { ", ..." } else { "" };
+    format!("{call} in the group of ranks {ranks}{more}")
+}
 
 /// What helps ranks that all wait, each of which may send to the next.
 fn hint(call: &str) -> &'static str {

@@ -44,6 +44,8 @@ pub use untyped::Announced;
 /// ```
 pub struct Group {
     transport: Box<dyn Transport>,
+    /// Whether this group was split from another.
+    is_part: bool,
     /// How many calls of all ranks this group has made.
     made: u32,
     /// The number of the type that the caller of untyped calls means; 0 if it is the one that
@@ -85,7 +87,7 @@ impl Group {
     #[doc(hidden)]
     #[must_use]
     pub fn new(transport: Box<dyn Transport>) -> Group {
-        Group { transport, made: 0, meant: 0 }
+        Group { transport, is_part: false, made: 0, meant: 0 }
     }
 
     /// What carries the calls.
@@ -183,7 +185,8 @@ impl Group {
     /// this rank's new group.
     ///
     /// Both groups can be used afterwards, one call at a time and in any order that is the same on
-    /// all their ranks. Errors name ranks by their number in the job.
+    /// all their ranks. Arguments are numbers of the group's ranks, from 0. Errors name ranks by
+    /// their number in the job; one about an argument has both numbers.
     ///
     /// ```
     /// # mpienv::collective::threads::run(4, std::time::Duration::from_secs(10), |group| {
@@ -202,11 +205,13 @@ impl Group {
     /// As [`Group::all_reduce_sum`].
     #[doc(alias("Comm_split", "MPI_Comm_split"))]
     pub fn split(&mut self, color: u32, key: u32) -> Result<Group> {
-        self.next().split(color, key).map(Group::new)
+        let part = self.next().split(color, key)?;
+        Ok(Group { is_part: true, ..Group::new(part) })
     }
 
     /// Closes the group. Over MPI, waits for all ranks first; groups split from this one cannot be
-    /// used afterwards.
+    /// used afterwards, and their errors say that MPI is already finalized. So close the group of
+    /// all ranks last.
     ///
     /// # Errors
     /// As [`Group::all_reduce_sum`], also if another rank has given up or aborted since the last

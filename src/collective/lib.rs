@@ -61,7 +61,7 @@
 //!
 //! # Errors
 //! If a rank is lost, hangs or makes another call, all other ranks name it by its number in the
-//! job, whichever group they use. They notice within milliseconds a process that is killed, and one
+//! job, whichever group they use; arguments are numbers of the group's ranks. They notice within milliseconds a process that is killed, and one
 //! that [aborts](Group::abort) for a reason of its own, which they print. They notice a hung
 //! process or a cut network after the [timeout](GroupBuilder::timeout), which also limits how long
 //! a rank may compute between two calls. Do not use a group after an error: every later call fails

@@ -26,7 +26,7 @@ use std::time::Duration;
 
 use self::moving::{MOVED, others};
 use self::sum::Sum;
-use self::watch::{LAUNCHER_FIRST, Passing, Socket, Watch};
+use self::watch::{LAUNCHER_FIRST, Socket, Waits, Watch};
 use super::builder::Timeouts;
 use super::call::{Call, Message, Reduce};
 use super::cancel::{Cancel, Canceller};
@@ -56,7 +56,7 @@ pub(super) struct Mpi {
     job: Arc<Job>,
     ranks: Ranks,
     /// The number in the job of each rank of the group.
-    numbers: Vec<u32>,
+    numbers: Arc<[u32]>,
     /// Buffers for sums that do not spin. They grow to the largest sum.
     sum: Sum,
     /// Buffers for pieces of other calls.
@@ -113,7 +113,7 @@ impl Mpi {
         Ok(Mpi::of(job, Ranks::World(world), (0..rank.size()).collect()))
     }
 
-    fn of(job: Arc<Job>, ranks: Ranks, numbers: Vec<u32>) -> Mpi {
+    fn of(job: Arc<Job>, ranks: Ranks, numbers: Arc<[u32]>) -> Mpi {
         Mpi { job, ranks, numbers, sum: Sum::default(), rooms: Vec::new() }
     }
 
@@ -122,11 +122,20 @@ impl Mpi {
         self.numbers[self.rank().index() as usize]
     }
 
+    /// Notes in which call this rank waits, for errors: the first and the last part of it.
+    fn notes(&self, [first, last]: [Call; 2]) {
+        let [first, last] = [first, last].map(|call| call.in_job(&self.numbers));
+        self.job.watch.notes(Waits { first, last, group: Arc::clone(&self.numbers) });
+    }
+
     /// Makes a call under the watch. MPI makes one call at a time: two threads whose calls are in
     /// another order on another rank would wait forever.
     fn call<T>(&self, call: impl FnOnce(&Communicator) -> Result<T, MpiError>) -> Result<T> {
         let failed = || self.job.failed.get().map(Arc::clone).map(CollectiveError::Earlier);
-        self.job.cancel.check().map_err(|canceled| failed().unwrap_or(canceled))?;
+        self.job
+            .cancel
+            .check()
+            .map_err(|canceled| failed().unwrap_or_else(|| self.end(canceled)))?;
         let called = self.job.watch.over(|| {
             let result = call(self.ranks.communicator());
             if let Err(MpiError::Call { .. }) = result {
@@ -154,7 +163,13 @@ impl Mpi {
         let limit = watch::limit(self.job.timeout);
         let done =
             self.call(|ranks| start(ranks)?.wait_unless(limit, &|| self.job.cancel.is_set()))?;
-        done.ok_or(CollectiveError::Canceled)
+        done.ok_or_else(|| self.end(CollectiveError::Canceled))
+    }
+
+    /// Returns the error, after which dropping the group does not wait for the other ranks.
+    fn end(&self, error: CollectiveError) -> CollectiveError {
+        self.ranks.communicator().fail();
+        error
     }
 }
 
@@ -163,6 +178,7 @@ impl From<MpiError> for CollectiveError {
         match error {
             MpiError::TimedOut { call, limit, .. } => CollectiveError::SomeTimedOut {
                 seconds: limit.as_secs_f64(),
+                own: None,
                 call: call.to_owned(),
             },
             MpiError::Forked { initialized, .. } => {
@@ -181,6 +197,10 @@ fn unreadable(rank: u32) -> CollectiveError {
 impl Transport for Mpi {
     fn rank(&self) -> Rank {
         self.ranks.communicator().rank()
+    }
+
+    fn number(&self, rank: u32) -> u32 {
+        self.numbers[rank as usize]
     }
 
     fn describe(&self) -> String {
@@ -263,19 +283,13 @@ impl Transport for Mpi {
         let messages = send.iter().map(|(message, _)| *message);
         let messages: Vec<_> =
             messages.chain(receive.iter().map(|(message, _)| *message)).collect();
-        let of = |message: &Message| (message.said.name(), self.numbers[message.other as usize]);
-        let passing = messages.first().zip(messages.last()).map(|(first, last)| {
-            let ((name, first), (_, last)) = (of(first), of(last));
-            Passing { name, others: [first, last] }
-        });
-        self.job.watch.notes(passing);
+        if let (Some(first), Some(last)) = (messages.first(), messages.last()) {
+            self.notes([first.said, last.said]);
+        }
         let send = send.map(|(Message { other, .. }, bytes)| (other, bytes));
         let mut receive = receive.map(|(Message { other, .. }, bytes)| (other, bytes));
-        let agreed = self.agree_on(&messages);
-        let passed =
-            agreed.and_then(|()| self.pass_on(PASSED, send.as_slice(), receive.as_mut_slice()));
-        self.job.watch.notes(None);
-        passed
+        self.agree_on(&messages)?;
+        self.pass_on(PASSED, send.as_slice(), receive.as_mut_slice())
     }
 
     fn give_up_on(&mut self, rank: u32, reason: String) -> CollectiveError {

@@ -146,6 +146,11 @@ pub trait Transport: Send {
     /// What the transport is, and why it was chosen.
     fn describe(&self) -> String;
 
+    /// The number in the job of a rank of the group.
+    fn number(&self, rank: u32) -> u32 {
+        self.tcp().map_or(rank, |tcp| tcp.members.name(rank))
+    }
+
     /// Notes that the group has made `made` calls before the next one, apart from messages between
     /// two ranks. A transport may use it to notice that ranks make different calls.
     fn note(&mut self, made: u32) {

@@ -117,6 +117,13 @@ impl Communicator {
         self.rank
     }
 
+    /// Notes that a call which consists of MPI's has failed: dropping the world then does not wait
+    /// for the other ranks, which may not come either.
+    #[doc(hidden)]
+    pub fn fail(&self) {
+        self.session.fail();
+    }
+
     /// How many ranks the communicator has, according to MPI.
     #[must_use]
     pub fn size(&self) -> u32 {

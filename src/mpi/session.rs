@@ -95,6 +95,14 @@ impl Session {
         result
     }
 
+    /// Notes that a caller's own call has failed, as if it were one of MPI.
+    pub(super) fn fail(&self) {
+        let mut state = self.state();
+        if *state == State::Sound {
+            *state = State::Failed;
+        }
+    }
+
     /// Returns whether destructors may still call MPI.
     pub(super) fn is_sound(&self) -> bool {
         self.owner.is_here() && !thread::panicking() && *self.state() == State::Sound

@@ -51,10 +51,21 @@ fn a_rank_that_hangs_in_a_halo_exchange_over_mpi_is_named_and_the_exit_code_is_1
 fn no_rank_is_blamed_over_mpi_if_one_calls_barrier_and_the_other_send_receive() {
     over_mpi(2, "barrier", " s; which one is unknown", |output| {
         let said = text(&output.stderr);
-        let waits = "because this rank waited in ";
-        assert!(said.contains(waits), "{said}");
+        let waits = ["rank 0 waited in ", "rank 1 waited in "];
+        assert!(waits.iter().any(|waits| said.contains(waits)), "{said}");
+        assert!(said.contains(" in the group of ranks 0-1: compare "), "{said}");
         assert!(!said.contains("it hangs, "), "{said}");
         assert!(text(&output.stdout).contains("code 124"), "{output:?}");
+    });
+}
+
+#[test]
+fn an_error_over_mpi_is_the_only_line_of_a_rank_whose_call_has_failed() {
+    let rule = ": a message needs the same count and type on both ranks";
+    over_mpi(2, "length", rule, |output| {
+        let said = text(&output.stderr);
+        assert!(!said.contains("leaves MPI without MPI_Finalize"), "{said}");
+        assert!(text(&output.stdout).contains("code 3"), "{output:?}");
     });
 }
 

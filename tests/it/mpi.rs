@@ -421,7 +421,7 @@ fn a_rank_that_drops_its_group_early_is_named_by_those_who_wait_for_it() {
                 "mpienv: this rank leaves MPI without MPI_Finalize, so the job may end early";
             assert_eq!(err.matches(warned).count(), 1, "{what}");
             let rule = "a rank that leaves early has returned, closed its group, or failed and printed why";
-            assert!(err.contains(&format!(" a call of all ranks: {rule}")), "{what}");
+            assert!(err.contains(&format!(" barrier: {rule}")), "{what}");
         }
     }
 }

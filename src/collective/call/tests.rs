@@ -57,6 +57,11 @@ fn two_ranks_whose_messages_do_not_match_learn_what_they_must_do() {
     ends(sent(kind, 3), received(kind, 4), length);
     ends(sent(kind, 3), received(other, 3).as_half(false), length);
     ends(sent(kind, 3).as_half(false), Message::to(0, 1, kind, 4).as_half(false), length);
+    let (half, groups) = (sent(kind, 3).as_half(true), "they are calls of two groups");
+    ends(sent(kind, 3), received(kind, 3), groups);
+    ends(half, received(kind, 3).as_half(true), groups);
+    ends(half, received(kind, 3), direction);
+    ends(sent(kind, 3), received(kind, 3).meaning(1), "a message needs the same count");
     let rule = sent(kind, 3).said.rule_broken_with(Call::BARRIER);
     assert_eq!(rule, "all ranks must make the same calls in the same order");
     // Those of all ranks.
@@ -66,7 +71,8 @@ fn two_ranks_whose_messages_do_not_match_learn_what_they_must_do() {
     };
     let gather = |kind, count| Call::moving(Gather, kind, count);
     broken(gather(kind, 3), gather(kind, 2), "needs the same type and count on all ranks");
-    broken(gather(kind, 3), gather(other, 3), "needs the same type and count on all ranks");
+    let rule = gather(kind, 3).rule_broken_with(gather(other, 3));
+    assert_eq!(rule, "this call needs the same type and count on all ranks");
     broken(gather(kind, 3), gather(kind, 3).with(1), "the same calls in the same order");
     broken(gather(kind, 3), Call::refused(Gather), "says what is wrong with them");
 }

@@ -14,15 +14,6 @@ fn parts(bytes: &mut [u8], size: usize) -> Vec<&mut [u8]> {
     (0..size).map(|_| rest.split_off_mut(..length).unwrap_or_default()).collect()
 }
 
-/// Why `rank` cannot be the root or the other rank of a call.
-fn no_rank(rank: u32, size: u32) -> String {
-    match size {
-        1 => format!("there is no rank {rank}: the group has rank 0 only"),
-        2 => format!("there is no rank {rank}: the group has ranks 0 and 1"),
-        _ => format!("there is no rank {rank}: the group has ranks 0 to {}", size - 1),
-    }
-}
-
 /// Part r of `bytes` for each rank r of `size`.
 fn parts_of(bytes: &[u8], length: usize, size: usize) -> Vec<&[u8]> {
     (0..size).map(|rank| &bytes[rank * length..(rank + 1) * length]).collect()
@@ -389,7 +380,11 @@ impl Group {
     pub(super) fn check_other(&self, call: &'static str, other: u32) -> Result<()> {
         let (size, own) = (self.size(), self.rank().index());
         let reason = match other {
-            _ if other >= size => no_rank(other, size),
+            _ if other >= size => self.no_rank(other),
+            _ if other == own && self.is_part => format!(
+                "rank {own} of this group of {size} (rank {} of the job) is this rank itself: name another one",
+                self.transport.number(own)
+            ),
             _ if other == own => format!("rank {other} is this rank itself: name another one"),
             _ => return Ok(()),
         };
@@ -400,9 +395,21 @@ impl Group {
     pub(super) fn check_root(&mut self, operation: Operation, root: Option<u32>) -> Result<()> {
         let size = self.size();
         match root.filter(|&root| root >= size) {
-            Some(root) => Err(self.refuse(operation, no_rank(root, size))),
+            Some(root) => Err(self.refuse(operation, self.no_rank(root))),
             None => Ok(()),
         }
+    }
+
+    /// Why `rank` cannot be the root or the other rank of a call.
+    fn no_rank(&self, rank: u32) -> String {
+        let ranks = match self.size() {
+            1 => "rank 0 only".to_owned(),
+            2 => "ranks 0 and 1".to_owned(),
+            size => format!("ranks 0 to {}", size - 1),
+        };
+        let group =
+            if self.is_part { "the group, which was split from another," } else { "the group" };
+        format!("there is no rank {rank}: {group} has {ranks}")
     }
 
     /// Fails unless `all` values are `part` values for each rank.

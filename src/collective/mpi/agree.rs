@@ -47,6 +47,7 @@ impl Mpi {
     ///
     /// Every call begins with this one MPI call, so that MPI itself never sees calls that differ.
     pub(super) fn agree(&self, call: Call) -> Result<()> {
+        self.notes([call; 2]);
         let mut prints = call.fingerprints();
         if self.job.spins {
             self.call(|ranks| ranks.all_reduce_sum(&mut prints))?;
@@ -87,6 +88,7 @@ impl Mpi {
 
     /// Returns the error of the call that fails, and keeps it for [`close`](crate::Group::close).
     pub(super) fn fail(&self, error: impl Fn() -> CollectiveError) -> CollectiveError {
+        self.ranks.communicator().fail();
         self.job.failed.get_or_init(|| Arc::new(error()));
         error()
     }

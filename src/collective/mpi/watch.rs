@@ -16,13 +16,13 @@ use std::mem;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener};
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use crate::builder::OnLost;
-use crate::call::LEAVES_EARLY;
-use crate::error::{CollectiveError, GONE, LEFT, OWN_HOST};
+use crate::call::{Call, LEAVES_EARLY};
+use crate::error::{CollectiveError, GONE, LEFT, OWN_HOST, in_group};
 use crate::host_info::{HostInfo, Listener};
 use crate::rendezvous::handshake::{ConnectionKey, Purpose};
 use crate::rendezvous::nonce;
@@ -49,6 +49,9 @@ const LAST_WORD: Duration = Duration::from_secs(1);
 /// How long a rank waits for its connection to rank 0's watch before it makes its first call. Where
 /// the network forbids that connection, every rank waits this long, once.
 const FIRST_WORD: Duration = Duration::from_secs(5);
+
+/// The call in which a rank waits that has noted none.
+const ANY_CALL: &str = "a call of all ranks";
 
 /// Rank 0's listening socket, not yet announced to the other ranks.
 pub(super) struct Socket {
@@ -91,8 +94,8 @@ struct Heartbeat {
     /// Calls begun plus calls ended: odd during a call.
     calls: AtomicU64,
     ended: AtomicBool,
-    /// The call of two or three ranks that the main thread makes; `None` in a call of all ranks.
-    passing: Mutex<Option<Passing>>,
+    /// The last call of the main thread.
+    waits: Mutex<Option<Waits>>,
 }
 
 impl Heartbeat {
@@ -103,6 +106,10 @@ impl Heartbeat {
         let is_in_call = || !self.calls.load(Ordering::Relaxed).is_multiple_of(2);
         let is_lost = matches!(error, CollectiveError::Lost { .. });
         !is_lost || !self.ends_within(longest, is_in_call)
+    }
+
+    fn waits(&self) -> MutexGuard<'_, Option<Waits>> {
+        self.waits.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits until the group ends, but no longer than this or until it is `in_vain`.
@@ -116,20 +123,19 @@ impl Heartbeat {
     }
 }
 
-/// A call that passes messages, for errors.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Passing {
-    pub(super) name: &'static str,
-    /// The ranks to which and from which, by their numbers in the job.
-    pub(super) others: [u32; 2],
+/// The call in which a rank waits, for errors, and the numbers in the job of its group's ranks.
+#[derive(Debug)]
+pub(super) struct Waits {
+    pub(super) first: Call,
+    /// The other half of a `send_receive`; otherwise, the same call.
+    pub(super) last: Call,
+    pub(super) group: Arc<[u32]>,
 }
 
-impl fmt::Display for Passing {
+impl fmt::Display for Waits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.others {
-            [one, other] if one == other => write!(f, "{} with rank {one}", self.name),
-            [one, other] => write!(f, "{} with ranks {one} and {other}", self.name),
-        }
+        let Waits { first, last, .. } = self;
+        if first == last { write!(f, "{first}") } else { write!(f, "{first} and {last}") }
     }
 }
 
@@ -198,9 +204,9 @@ impl Watch {
         Some(result)
     }
 
-    /// Notes which call of two or three ranks the next ones are part of.
-    pub(super) fn notes(&self, passing: Option<Passing>) {
-        *self.heartbeat.passing.lock().unwrap_or_else(PoisonError::into_inner) = passing;
+    /// Notes of which call the next ones are part.
+    pub(super) fn notes(&self, waits: Waits) {
+        *self.heartbeat.waits() = Some(waits);
     }
 
     /// Returns whether this process is the rank, and not a child that was forked from it.
@@ -318,20 +324,19 @@ impl Own {
     }
 
     fn some_rank_is_late(&self) -> CollectiveError {
-        let seconds = self.times.silence.as_secs_f64();
-        CollectiveError::SomeTimedOut { seconds, call: self.call() }
+        let (seconds, own) = (self.times.silence.as_secs_f64(), Some(self.rank.index()));
+        let waits = self.heartbeat.waits();
+        let call =
+            waits.as_ref().map_or(ANY_CALL.to_owned(), |waits| in_group(waits, &waits.group));
+        CollectiveError::SomeTimedOut { seconds, own, call }
     }
 
     /// The error for a rank that ended its group while others make calls.
     fn left(&self, rank: u32) -> CollectiveError {
-        let (own, expected) = (self.rank.index(), self.call());
+        let own = self.rank.index();
+        let waits = self.heartbeat.waits();
+        let expected = waits.as_ref().map_or(ANY_CALL.to_owned(), ToString::to_string);
         CollectiveError::Differs { rank, found: LEFT.to_owned(), own, expected, rule: LEAVES_EARLY }
-    }
-
-    /// The call in which this rank waits.
-    fn call(&self) -> String {
-        let passing = *self.heartbeat.passing.lock().unwrap_or_else(PoisonError::into_inner);
-        passing.map_or("a call of all ranks".to_owned(), |passing| passing.to_string())
     }
 }
 

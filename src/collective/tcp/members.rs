@@ -18,7 +18,7 @@ pub(crate) struct Members {
     /// The world ranks of the group, by place.
     members: Vec<usize>,
     /// The numbers in the job of the ranks of the group whose calls these are, for errors.
-    numbers: Vec<u32>,
+    numbers: Arc<[u32]>,
     /// The number of the last transfer.
     number: u32,
     /// The number of the next message between two of the ranks: it counts the calls of the group,
@@ -54,12 +54,22 @@ impl Members {
 
     /// The same members, which make the calls of all of `group` together with others.
     pub(super) fn within(self, group: &Members) -> Members {
-        Members { numbers: group.numbers.clone(), ..self }
+        Members { numbers: Arc::clone(&group.numbers), ..self }
     }
 
-    /// The links, which a panic in another thread leaves as usable as an error does.
+    /// The links for a call of this group. A panic in another thread leaves them as usable as an
+    /// error does.
     pub(crate) fn links(&self) -> MutexGuard<'_, Links> {
-        self.links.lock().unwrap_or_else(PoisonError::into_inner)
+        let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
+        if !Arc::ptr_eq(&links.group, &self.numbers) {
+            links.group = Arc::clone(&self.numbers);
+        }
+        links
+    }
+
+    /// The number in the job of the member at `place`.
+    pub(crate) fn name(&self, place: u32) -> u32 {
+        self.numbers.get(place as usize).copied().unwrap_or(place)
     }
 
     pub(super) fn size(&self) -> usize {

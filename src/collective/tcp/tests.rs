@@ -404,3 +404,23 @@ fn calls_on_different_groups_are_distinguished() {
         "{errors:?}"
     );
 }
+
+#[test]
+fn a_message_that_two_ranks_pass_in_different_groups_is_distinguished() {
+    let errors = ranks(2, |mut world| {
+        let part = world.split(0, 0).unwrap();
+        let own = world.rank().index();
+        let (mut world, mut part) = (Group::new(Box::new(world)), Group::new(part));
+        let passed = match own {
+            0 => part.send(&[1.0], 1),
+            _ => world.receive(&mut [0.0], 0),
+        };
+        passed.unwrap_err().to_string()
+    });
+    for error in errors {
+        let called = "rank 0 send of 1 f64 to rank 1: they are calls of two groups";
+        let sent =
+            "rank 0 called send of 1 f64 to rank 1, rank 1 receive of 1 f64 from rank 0: they";
+        assert!(error.contains(called) || error.contains(sent), "{error}");
+    }
+}

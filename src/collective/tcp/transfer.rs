@@ -73,6 +73,8 @@ pub(crate) struct Links {
     peers: Vec<Option<Peer>>,
     /// What errors call each rank, if they do not call it by its number in the world.
     pub(super) names: Vec<u32>,
+    /// The numbers in the job of the ranks of the group that makes the current call.
+    pub(super) group: Arc<[u32]>,
     poll: Poll,
     events: Events,
     pub(crate) timeout: Duration,
@@ -127,6 +129,7 @@ impl Links {
             own,
             peers,
             names: Vec::new(),
+            group: Arc::default(),
             poll,
             events,
             timeout,

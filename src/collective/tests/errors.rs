@@ -370,8 +370,12 @@ fn ranks_that_wait_for_each_other_in_a_ring_name_their_own_calls_and_what_to_cal
             for (own, (error, later)) in errors.iter().enumerate() {
                 let (to, from) = ((own + 1) % 3, (own + 2) % 3);
                 let waited = match index {
-                    0 => format!("waited in send of 1 f64 to rank {to}: "),
-                    _ => format!("waited in receive of 1 f64 from rank {from}: "),
+                    0 => format!(
+                        "rank {own} waited in send of 1 f64 to rank {to} in the group of ranks 0-2: "
+                    ),
+                    _ => format!(
+                        "rank {own} waited in receive of 1 f64 from rank {from} in the group of ranks 0-2: "
+                    ),
                 };
                 let text = error.to_string();
                 assert!(matches!(error, CollectiveError::SomeTimedOut { .. }), "{over}: {text}");
@@ -437,6 +441,45 @@ fn what_is_wrong_with_arguments_says_what_is_needed() {
             "receive: there is no rank 3: the group has ranks 0 to 2",
         ];
         assert_eq!(texts, expected);
+    }
+}
+
+#[test]
+fn what_is_wrong_with_arguments_in_a_split_group_has_the_number_in_the_job() {
+    for (over, texts) in over_each(4, |group| {
+        let own = group.rank().index();
+        let mut half = group.split(own / 2, 0).unwrap();
+        [half.send(&[1], own % 2).unwrap_err(), half.receive(&mut [1], 3).unwrap_err()]
+            .map(|error| error.to_string())
+    }) {
+        assert_eq!(
+            texts[3],
+            [
+                "send: rank 1 of this group of 2 (rank 3 of the job) is this rank itself: name another one",
+                "receive: there is no rank 3: the group, which was split from another, has ranks 0 and 1",
+            ],
+            "{over}"
+        );
+    }
+}
+
+#[test]
+fn ranks_that_wait_in_two_groups_learn_in_which_ones() {
+    let timeout = longer_than(Duration::from_secs(2), || {
+        over_one(SHARED, PLENTY, 2, &|mut group| group.barrier().unwrap());
+    });
+    let errors = over_one(SHARED, timeout, 3, &|mut group| {
+        let own = group.rank().index();
+        let mut part = group.split(own / 2, 0).unwrap();
+        let group = if own == 0 { &mut part } else { &mut group };
+        group.all_reduce_sum(&mut [1.0]).unwrap_err().to_string()
+    });
+    for (own, (error, ranks)) in errors.iter().zip(["0-1", "0-2", "0-2"]).enumerate() {
+        let text = format!(
+            "rank {own} waited in all_reduce_sum of 1 f64 in the group of ranks {ranks}: compare \
+             the calls of the ranks and their groups, "
+        );
+        assert!(error.contains(&text), "{error}");
     }
 }
 

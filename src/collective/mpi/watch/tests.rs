@@ -5,6 +5,8 @@ use std::net::{Ipv4Addr, TcpStream};
 use std::sync::mpsc::Receiver;
 
 use super::*;
+use crate::call::Message as Passed;
+use crate::element::ElementKind;
 use crate::rendezvous::handshake::{ConnectionKey, Purpose};
 
 const TIMEOUT: Duration = Duration::from_secs(6);
@@ -143,17 +145,22 @@ fn if_all_ranks_wait_none_is_named_although_one_made_fewer_calls() {
 fn check_that_none_is_named(calls: &[u64; 2]) {
     let ranks = Ranks::new(2);
     ranks.calls(calls);
-    let passing = Passing { name: "send", others: [1, 1] };
-    *ranks.heartbeats[0].passing.lock().unwrap() = Some(passing);
+    let [first, last] =
+        [Passed::to(1, 0, ElementKind::F64, 2), Passed::from(2, 0, ElementKind::F64, 3)]
+            .map(|message| message.as_half(false).said);
+    let group = Arc::from_iter([4, 0, 1, 2]);
+    *ranks.heartbeats[0].waits() = Some(Waits { first, last, group });
     let found = ranks.found();
-    let waits = |found: &Option<String>, call| {
+    let waits = |rank: usize, call| {
         let text = format!(
-            "a rank did not arrive within 6 s; which one is unknown, because this rank \
-             waited in {call}: "
+            "a rank did not arrive within 6 s; which one is unknown, because rank {rank} waited in \
+             {call}: compare the calls of the ranks and their groups, "
         );
-        begins(found, &text)
+        begins(&found[rank], &text)
     };
-    let all = waits(&found[0], "send with rank 1") && waits(&found[1], "a call of all ranks");
+    let both = "send_receive of 2 f64 to rank 1 and send_receive of 3 f64 from rank 2 in the group \
+                of ranks 0-2, 4";
+    let all = waits(0, both) && waits(1, "a call of all ranks");
     assert!(all, "{found:?}");
 }
 

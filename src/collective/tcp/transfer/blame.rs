@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use super::super::peer::{Fault, Peer, Progress, Reason, Transfer};
 use super::{Culprit, Exchange, Links};
 use crate::call::Call;
-use crate::error::{CANCELED, CollectiveError, LATE, PANICKED, THIS_PROCESS, aborted};
+use crate::error::{CANCELED, CollectiveError, LATE, PANICKED, THIS_PROCESS, aborted, in_group};
 
 /// The bounds of [`attribution`]: of the ranks that time out, the silent one is to blame.
 const SHORTEST_ATTRIBUTION: Duration = Duration::from_millis(500);
@@ -102,8 +102,11 @@ impl Links {
         let suspect = if is_late { own } else { suspect };
         if silent.is_none() && reasons.is_empty() && is_sound && suspect != own {
             // They wait for each other.
-            return self
-                .fail(|_| CollectiveError::SomeTimedOut { seconds, call: call.to_string() });
+            return self.fail(|links| CollectiveError::SomeTimedOut {
+                seconds,
+                own: Some(links.name(links.own)),
+                call: in_group(call, &links.group),
+            });
         }
         let culprit = silent.unwrap_or(suspect) as u32;
         if let Some((_, reason)) = reasons.into_iter().find(|(rank, _)| *rank == culprit) {
