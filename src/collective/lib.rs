@@ -61,14 +61,15 @@
 //!
 //! # Errors
 //! If a rank is lost, hangs or makes another call, all other ranks name it by its number in the
-//! job, whichever group they use; arguments are numbers of the group's ranks. They notice within milliseconds a process that is killed, and one
-//! that [aborts](Group::abort) for a reason of its own, which they print. They notice a hung
-//! process or a cut network after the [timeout](GroupBuilder::timeout), which also limits how long
-//! a rank may compute between two calls. Do not use a group after an error: every later call fails
-//! at once, except over MPI. It can still be used after a [`CollectiveError::Argument`] that every
-//! rank got in the same call, or that a call of two ranks returned. If a rank fails after it has
-//! done its part of a call, the others complete that call, and their next call fails. If they then
-//! get nothing from some other rank for 0.4 s, the current call fails instead.
+//! job, whichever group they use; arguments are numbers of the group's ranks. They notice within
+//! milliseconds a process that is killed, and one that [aborts](Group::abort) for a reason of its
+//! own, which they print. They notice a hung process or a cut network after the
+//! [timeout](GroupBuilder::timeout), which also limits how long a rank may compute between two
+//! calls. Do not use a group after an error: every later call fails at once, except over MPI. It
+//! can still be used after a [`CollectiveError::Argument`] that every rank got in the same call, or
+//! that a call of two ranks returned. If a rank fails after it has done its part of a call, the
+//! others complete that call, and their next call fails. If they then get nothing from some other
+//! rank for 0.4 s, the current call fails instead.
 //!
 //! | over | a lost rank | a hung rank |
 //! | --- | --- | --- |

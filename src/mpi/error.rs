@@ -167,7 +167,9 @@ pub enum MpiError {
         count: u32,
     },
     /// MPI has already been finalized.
-    #[error("MPI is already finalized in this process: finalize it after the last call")]
+    #[error(
+        "MPI is already finalized in this process: finalize the world, or close the group of all ranks, after the last call"
+    )]
     Finalized,
     /// This process was forked from the one that initialized MPI, and must not call it. MPI goes on
     /// there.

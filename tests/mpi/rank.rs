@@ -30,6 +30,7 @@ fn run(parts: &[String], environment: &Environment) -> Result<(), Box<dyn Error>
     let info = ClusterInfo::from_environment(environment)?;
     let hints = match parts {
         [first, ..] if first == "hints" => Hints::new().one_machine(true).eager_limit(65536),
+        [first, ..] if first == "longer" => Hints::new().single_copy(false),
         _ => Hints::new(),
     };
     #[expect(unsafe_code, reason = "hints are set in the environment")]
@@ -48,6 +49,7 @@ fn run(parts: &[String], environment: &Environment) -> Result<(), Box<dyn Error>
             "parts" => exchanges_parts(ranks)?,
             "bad-root" => bad_root(ranks)?,
             "shorter" => receives_less(ranks)?,
+            "longer" => receives_more(ranks),
             "is-killed" => is_killed(ranks)?,
             "hangs" => hangs(world),
             "drops" => return Ok(()),
@@ -240,6 +242,16 @@ fn receives_less(world: &Communicator) -> Result<(), mpi::MpiError> {
     }
     println!("{}", world.send_receive(&[1; 4], next, &mut [9; 8], before, 0).unwrap_err());
     Ok(())
+}
+
+/// Every rank sends 10,000 bytes to the next, which has room for 10.
+fn receives_more(world: &Communicator) {
+    let (own, size) = (world.rank().index(), world.size());
+    let (next, before) = ((own + 1) % size, (own + size - 1) % size);
+    let mut room = [9; 10_000];
+    let (received, behind) = room.split_at_mut(10);
+    println!("{}", world.send_receive(&[1; 10_000], next, received, before, 0).unwrap_err());
+    assert!(behind.iter().all(|&byte| byte == 9));
 }
 
 fn finalizes_late(
