@@ -7,6 +7,7 @@ use std::ffi::c_int;
 use std::fmt;
 use std::process;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
@@ -121,7 +122,7 @@ impl Communicator {
     /// for the other ranks, which may not come either.
     #[doc(hidden)]
     pub fn fail(&self) {
-        self.session.fail();
+        self.session.has_failed.store(true, Ordering::Relaxed);
     }
 
     /// How many ranks the communicator has, according to MPI.

@@ -30,7 +30,8 @@ pub(super) const SINGLE_COPY: &str = "OMPI_MCA_smsc";
 /// use mpienv::mpi::Hints;
 ///
 /// let hints = Hints::new().one_machine(true).eager_limit(64 * 1024);
-/// # let _ = hints;
+/// let while_developing = hints.single_copy(false);
+/// # let _ = while_developing;
 /// ```
 ///
 /// [`World::init_with`](super::World::init_with) sets the parameters.

@@ -3,7 +3,7 @@
 #![expect(unsafe_code, reason = "MPI's handles move to other threads")]
 
 use std::ffi::c_int;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
@@ -25,6 +25,9 @@ pub(super) struct Session {
     closing: Comm,
     /// It is locked during calls.
     state: Mutex<State>,
+    /// Whether a caller's own call has failed, which consists of MPI's. The lock would wait for the
+    /// call of another thread.
+    pub has_failed: AtomicBool,
     /// How many started calls are not done.
     pub started: AtomicU32,
     /// The thread that initialized MPI. Others may call it, one at a time, only if `provided` is
@@ -68,6 +71,7 @@ impl Session {
             closing: api.duplicate(api.constants.comm_world)?,
             loaded,
             state: Mutex::new(State::Sound),
+            has_failed: AtomicBool::new(false),
             started: AtomicU32::new(0),
             thread: thread::current().id(),
             provided,
@@ -95,17 +99,10 @@ impl Session {
         result
     }
 
-    /// Notes that a caller's own call has failed, as if it were one of MPI.
-    pub(super) fn fail(&self) {
-        let mut state = self.state();
-        if *state == State::Sound {
-            *state = State::Failed;
-        }
-    }
-
     /// Returns whether destructors may still call MPI.
     pub(super) fn is_sound(&self) -> bool {
-        self.owner.is_here() && !thread::panicking() && *self.state() == State::Sound
+        let has_failed = self.has_failed.load(Ordering::Relaxed) || thread::panicking();
+        self.owner.is_here() && !has_failed && *self.state() == State::Sound
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
