@@ -166,7 +166,7 @@ impl Mpi {
         done.ok_or_else(|| self.end(CollectiveError::Canceled))
     }
 
-    /// Returns the error, after which dropping the group does not wait for the other ranks.
+    /// Returns the error, after which dropping the group hardly waits for the other ranks.
     fn end(&self, error: CollectiveError) -> CollectiveError {
         self.ranks.communicator().fail();
         error

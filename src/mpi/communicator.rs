@@ -118,8 +118,8 @@ impl Communicator {
         self.rank
     }
 
-    /// Notes that a call which consists of MPI's has failed: dropping the world then does not wait
-    /// for the other ranks, which may not come either.
+    /// Notes that a call which consists of MPI's has failed: dropping the world then hardly waits
+    /// for the other ranks, which may not come, and does not warn, because the caller has an error.
     #[doc(hidden)]
     pub fn fail(&self) {
         self.session.has_failed.store(true, Ordering::Relaxed);

@@ -16,6 +16,8 @@ use mpienv_ask::seam::{Owner, has_left};
 
 /// How long a dropped session waits for the other ranks.
 const DROP_LIMIT: Duration = Duration::from_secs(1);
+/// The same after a caller's own call has failed. If the others have failed too, they come at once.
+const FAILED_LIMIT: Duration = Duration::from_millis(200);
 
 /// Initialized MPI, shared by all communicators and requests and finalized with the last of them.
 pub(super) struct Session {
@@ -101,8 +103,7 @@ impl Session {
 
     /// Returns whether destructors may still call MPI.
     pub(super) fn is_sound(&self) -> bool {
-        let has_failed = self.has_failed.load(Ordering::Relaxed) || thread::panicking();
-        self.owner.is_here() && !has_failed && *self.state() == State::Sound
+        self.owner.is_here() && !thread::panicking() && *self.state() == State::Sound
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -146,8 +147,10 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
+        let has_failed = self.has_failed.load(Ordering::Relaxed);
         if self.is_sound()
-            && let Err(error) = self.end(DROP_LIMIT)
+            && let Err(error) = self.end(if has_failed { FAILED_LIMIT } else { DROP_LIMIT })
+            && !has_failed
         {
             // A destructor cannot return an error, and if a rank exits without MPI_Finalize, MPICH
             // ends the other ranks and the job with 0.
