@@ -29,6 +29,14 @@ command -v mpienv >/dev/null || exit 0
 values=$(mpienv export --shell docker)
 while IFS= read -r line; do
     name=${line%%=*}
+    # A name alone stands for the host's variable. The file must not hold a secret.
+    if [ "$line" = "$name" ]; then
+        if [[ $name =~ ^MPIENV_(TOKEN|CONTEXT)$ ]]; then
+            [ "$name" = MPIENV_CONTEXT ] || echo "50-mpienv.sh: MPIENV_TOKEN is not passed on: use MPIENV_TOKEN_FILE" >&2
+            continue
+        fi
+        line=$name=${!name}
+    fi
     if [ $shared = yes ] && [[ $name =~ ^(RANK|LOCAL_RANK)$ ]]; then continue; fi
     grep -q "^$name=" "$ENROOT_ENVIRON" || printf '%s\n' "$line" >>"$ENROOT_ENVIRON"
 done <<<"$values"

@@ -82,6 +82,9 @@ fn ranks_in_podmans_containers_know_their_places_and_meet() {
         mpirun --oversubscribe -n 2 bash -c 'container <(mpienv export --shell docker) /opt/mpienv exec -- sh -c "echo exec \$RANK"'
         mpirun --oversubscribe -n 2 bash -c 'container <(mpienv export --shell docker) /opt/mpienv check --timeout {PATIENT}' |
             sed 's/, met at.*//'
+        MPIENV_TOKEN=a-secret mpirun --oversubscribe -n 2 \
+            bash -c 'container <(mpienv export --shell docker) /opt/mpienv check --timeout {PATIENT}' |
+            sed 's/started by.*, //'
         "#
     );
     let Some(lines) = with_podman(&script) else { return };
@@ -91,6 +94,7 @@ fn ranks_in_podmans_containers_know_their_places_and_meet() {
         "exec 0",
         "exec 1",
         "2 ranks on 1 host, started by RANK and WORLD_SIZE",
+        "2 ranks on 1 host, with a secret",
     ] {
         assert!(lines.iter().any(|line| line == expected), "{expected}: {lines:#?}");
     }
@@ -144,6 +148,30 @@ fn ranks_in_apptainers_containers_know_their_places_after_cleanenv() {
     }
 }
 
+#[test]
+fn what_protects_a_meeting_reaches_containers_and_no_secret_is_printed() {
+    let printed = |shell: &str, token: &str| {
+        let mut command = clean("mpienv");
+        command.args(["export", "-q", "--shell", shell]).env("MPIENV_TOKEN", token);
+        let output = command.env("MPIENV_AUTH", "auto").output().unwrap();
+        let [text, stderr] = [output.stdout, output.stderr].map(|of| String::from_utf8(of).unwrap());
+        assert!(!format!("{text}{stderr}").contains(token), "{text}{stderr}");
+        (text, stderr)
+    };
+    let (text, _) = printed("docker", "s3cret");
+    assert!(text.ends_with("\nMPIENV_TOKEN\nMPIENV_AUTH\n"), "{text}");
+    let (text, _) = printed("apptainer", "s3cret");
+    let evaluated = clean("sh").args(["-c", &format!("{text} env")]).env("MPIENV_TOKEN", "s3cret");
+    let lines = sorted(evaluated.env("MPIENV_AUTH", "auto"));
+    for expected in ["APPTAINERENV_MPIENV_TOKEN=s3cret", "SINGULARITYENV_MPIENV_AUTH=auto"] {
+        assert!(lines.iter().any(|line| line == expected), "{lines:#?}");
+    }
+    // Both programs would evaluate it.
+    let (text, stderr) = printed("apptainer", "s3cret$HOME");
+    assert_eq!(text, "false;\n");
+    assert!(stderr.contains("MPIENV_TOKEN=\"...\" cannot be written as apptainer"), "{stderr}");
+}
+
 /// A stand-in for `enroot start`: `runtime::_do_environ`, `_do_hooks` and `common::envfmt` of
 /// enroot 4.1.2, and `load_environment_fd` of its bin/common.h, which gives the container the
 /// file's variables and no others. `IMAGE` are the lines of the image's /etc/environment.
@@ -184,6 +212,9 @@ fn enroots_hook_gives_each_container_its_rank() {
     // What the image or the user has set stays.
     let own = in_enroot("MASTER_ADDR=own MASTER_PORT=7", r#"enroot sh -c "$1""#, &["--rank", "3"]);
     assert_eq!(own, ["3 of 4, 1 of 2 at own:7"]);
+    // The file may hold the name of a secret's file, and not the secret.
+    let secret = r#"export MPIENV_AUTH=auto MPIENV_TOKEN=s3cret; enroot sh -c 'echo "$MPIENV_AUTH<$MPIENV_TOKEN>"'"#;
+    assert_eq!(in_enroot("", secret, &["--rank", "3"]), ["auto<>"]);
     // A container that is no part of a job gets nothing.
     let alone = format!("unset SLURM_STEP_ID; {}", r#"enroot sh -c "$1""#);
     assert_eq!(in_enroot("", &alone, &["--rank", "3"]), ["no of no, no of no at :"]);

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 
 use crate::command::doctor::port;
-use crate::{Dialect, Environment};
+use crate::{Dialect, Environment, Exports, Unrepresentable};
 use clap::{Args, ValueEnum};
 use mpienv_core::seam::{Plan, PlanOptions};
 
@@ -99,7 +99,47 @@ fn text(options: Options, environment: &Environment) -> Result<String, Failure> 
     let info = on_known_interface(info)?;
     let reader = program.reader(per_node);
     let plan = Plan::new(&info, &PlanOptions { reader, threads, ..PlanOptions::default() });
-    Ok(plan.for_shell(reader)?.to_text(shell.into())?)
+    let exports = plan.for_shell(reader)?;
+    Ok(exports.to_text(shell.into())? + &passed_on(shell.into(), &exports, environment)?)
+}
+
+/// Which processes meet. The files of containers name these variables without their values, because
+/// some are secrets: the runtime, or the shell, takes the values from its environment.
+const OF_MEETING: [&str; 5] = [
+    "MPIENV_TOKEN",
+    "MPIENV_TOKEN_FILE",
+    "MPIENV_AUTH",
+    "MPIENV_CONTEXT",
+    "MPIENV_RESTART_COUNT",
+];
+
+/// Returns the lines that pass the variables of the meeting on to a container.
+fn passed_on(
+    dialect: Dialect,
+    exports: &Exports,
+    environment: &Environment,
+) -> Result<String, Unrepresentable> {
+    let mut text = String::new();
+    for name in OF_MEETING {
+        let is_decided = exports.iter().any(|(own, _)| own == name);
+        let Some(value) = environment.get(name).filter(|_| !is_decided) else { continue };
+        match dialect {
+            Dialect::Docker => text += &format!("{name}\n"),
+            Dialect::Apptainer => {
+                let mut alone = Exports::default();
+                alone.set(name, value.to_string_lossy().into_owned());
+                alone.to_text(dialect).map_err(|mut error| {
+                    error.value = Some("...".to_owned());
+                    error
+                })?;
+                text += &format!(
+                    "export APPTAINERENV_{name}=\"${name}\" SINGULARITYENV_{name}=\"${name}\";\n"
+                );
+            }
+            _ => {}
+        }
+    }
+    Ok(text)
 }
 
 /// If the command line of an `export` is invalid, prints text that stops the shell that evaluates
