@@ -88,7 +88,7 @@ pub(crate) fn master_of_several_nodes(info: &ClusterInfo, patience: Duration) ->
 }
 
 /// Returns an error as it is before a program starts, which may not need what is wrong.
-fn as_warning(mut error: Finding) -> Finding {
+pub(crate) fn as_warning(mut error: Finding) -> Finding {
     error.severity = Severity::Warning;
     error
 }

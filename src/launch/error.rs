@@ -319,6 +319,9 @@ fn log_dir_remedy(error: &io::Error) -> &'static str {
         io::ErrorKind::ResourceBusy => {
             "wait until it ends, or choose another folder for the workers' output"
         }
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            "free space there, or choose another folder for the workers' output"
+        }
         _ => "choose a writable folder for the workers' output",
     }
 }

@@ -278,7 +278,7 @@ impl Launch {
         let (base, options) = (self.base(), self.node_options());
         let others = self.node.as_ref().filter(|info| options.is_joint() && info.world_size() > 1);
         if let Some(info) = others {
-            return meet(info, &Introduction { base, options, host: own_host() });
+            return meet(info, &Introduction { base, options, host: own_host() }, self.arrival);
         }
         let node = self.node.as_ref().map_or(0, |info| info.rank().index());
         let coordinator = Coordinator::new(1, options.max_restarts, options.stall_timeout);

@@ -125,6 +125,8 @@ pub struct Launch {
     stall_timeout: Option<Duration>,
     /// How long a node may be silent.
     node_timeout: Duration,
+    /// How long the launches of all nodes may take to meet, if they have met before.
+    arrival: Option<Duration>,
     /// This process, for a job that has a launch on every node.
     node: Option<ClusterInfo>,
     /// The range in which each attempt finds a free port, for a job on this machine alone, and the
@@ -205,6 +207,7 @@ impl Launch {
             max_restarts: 0,
             stall_timeout: None,
             node_timeout: NODE_TIMEOUT,
+            arrival: None,
             node: None,
             range: None,
         }

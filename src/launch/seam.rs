@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::process::Command;
+use std::time::Duration;
 
 use mpienv_core::ClusterInfo;
 use mpienv_core::seam::{Attempt, PlanOptions, TargetFile};
@@ -28,6 +29,12 @@ pub use crate::topology::{Core, Cpus, Device, Devices, Topology, nodes_of};
 /// time to do so.
 pub fn whole_process(launch: Launch) -> Launch {
     Launch { is_whole_process: true, ..launch }
+}
+
+/// Declares that the launches of all nodes have met just now, for at most this time: they need no
+/// longer to meet once more, and a warning about that meeting is not repeated.
+pub fn has_met(launch: Launch, within: Option<Duration>) -> Launch {
+    Launch { arrival: within, ..launch }
 }
 
 /// Plans for the workers with these options. Those of threads apply where the launch decides none.

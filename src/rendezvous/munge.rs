@@ -111,7 +111,8 @@ pub(super) fn seal(munge: &Munge, deadline: Instant) -> Result<(Bytes32, Vec<u8>
     match open(munge, &credential, deadline) {
         Ok(opened) if opened == key => Ok((key, credential)),
         Ok(_) => Err("unmunge does not return what munge was given".to_owned()),
-        Err(Unreadable::Missing(reason) | Unreadable::Refused(reason)) => Err(format!(
+        Err(Unreadable::Missing(reason)) => Err(reason),
+        Err(Unreadable::Refused(reason)) => Err(format!(
             "this process cannot decode its own credential, as in a container whose users differ: {reason}"
         )),
         Err(Unreadable::TimedOut) => Err(unfinished("unmunge")),

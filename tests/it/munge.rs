@@ -374,6 +374,15 @@ fn without_munged_or_munge_the_error_names_what_is_missing_on_which_side() {
     assert_eq!(output.status.code(), Some(3), "{text}");
     assert!(text.contains("munge cannot run (No such file or directory (os error 2))"), "{text}");
 
+    // `munge` alone is not enough.
+    let only = tempfile::tempdir().unwrap();
+    script(&only.path().join("munge"), "#!/bin/sh\necho MUNGE:AwQ=:\n");
+    let mut rank = clean("mpienv");
+    rank.arg("check").envs(munged.rank(0, port).get_envs().filter_map(both));
+    let output = rank.env("MPIENV_AUTH", "auto").env("PATH", only.path()).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(text.contains("on this host: unmunge cannot run (No such file"), "{text}");
+
     // Both ranks know at once: rank 1 needs no rank 0 for it.
     for (index, words) in [(1, "check"), (0, "doctor"), (1, "doctor")] {
         let mut rank = clean("mpienv");
@@ -456,6 +465,35 @@ fn ranks_take_munge_if_it_answers_on_their_hosts_and_meet_only_ranks_that_do_the
         let why = "; rank 0 does without MUNGE, which does not work on its host (munge: Error: ";
         assert_eq!(of_first.contains(why), auth[0] == no, "{auth:?}: {of_first}");
         assert!(text.contains(reason), "{auth:?}: {text}");
+    }
+}
+
+#[test]
+fn launches_that_meet_without_munge_although_it_was_asked_for_where_it_works_say_so_once() {
+    let meet = ["--meet", PATIENT];
+    for (options, expected) in [
+        (&meet[..], "warning [munge-no-answer]: MPIENV_AUTH=auto:"),
+        (
+            &["--max-restarts", "1"],
+            "mpienv: processes of other users can meet the nodes' `mpienv launch`: ",
+        ),
+        (
+            &["--max-restarts", "1", meet[0], meet[1]],
+            "warning [munge-no-answer]: MPIENV_AUTH=auto:",
+        ),
+    ] {
+        let port = free_port().to_string();
+        let launch = |node: &str| {
+            let mut command = clean("mpienv");
+            command.env("MPIENV_AUTH", "auto:/no/such/socket").args(["launch", "--nnodes", "2"]);
+            command.args(["--node-rank", node, "--master-addr", "127.0.0.1", "--nproc-per-node"]);
+            command.args(["1", "--master-port", &port]).args(options).args(["--", "true"]);
+            command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+        };
+        let [(_, first), (code, second)] = [launch("0"), launch("1")].map(said);
+        assert_eq!((code, second.as_str()), (Some(0), ""), "{first}");
+        assert!(first.starts_with(expected), "{first}");
+        assert_eq!(first.matches("MUNGE does not work on this host").count(), 1, "{first}");
     }
 }
 

@@ -111,7 +111,8 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
         wanted.threads = ThreadShare::new(chosen, &info, &environment, runs)?.count;
     }
     let info = on_interface(&info)?;
-    let plan = options.meet.meet_and_replan(Plan::new(&info, &wanted), &info, &mut wanted)?;
+    let plan = Plan::new(&info, &wanted);
+    let plan = options.meet.meet_and_replan(plan, &info, &mut wanted, options.quiet)?;
     perform(plan, &info, wanted)
 }
 

@@ -16,7 +16,7 @@ use clap::Args;
 use mpienv_ask::on_interface;
 use mpienv_core::seam::{Plan, PlanOptions, WordsError, counted};
 use mpienv_launch::seam::{
-    for_terminal, foreseen, launch_with_plan_options, node_options, own_program, places,
+    for_terminal, foreseen, has_met, launch_with_plan_options, node_options, own_program, places,
     share_of_workers, topology, try_run, whole_process,
 };
 
@@ -64,6 +64,9 @@ pub(super) struct Options {
     #[arg(long, value_name = "N", alias = "nproc_per_node", value_parser = WorkerCount::parse, allow_negative_numbers = true)]
     nproc_per_node: WorkerCount,
     /// Write the workers' output to DIR/rank.K/stdout and DIR/rank.K/stderr instead
+    ///
+    /// A later launch into the same DIR replaces the files of its ranks and keeps those of other
+    /// ranks and attempts, so name a folder for each job, as in --log-dir logs/$SLURM_JOB_ID.
     #[arg(long, value_name = "DIR", alias = "log_dir")]
     log_dir: Option<PathBuf>,
     /// How long workers may take to exit: by default 5 s after one has failed, 30 s after SIGINT or
@@ -169,11 +172,12 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     let said = options.warn(&info, &environment, places.first(), chosen, workers, few.clone());
     let of_node = node_options(&launch);
     let is_joint = of_node.is_joint();
-    let map = options.meet.wait(&info, Some(of_node)).map_err(|failure| {
+    let map = options.meet.wait(&info, Some(of_node), options.quiet).map_err(|failure| {
         failure.unless_said(said.iter().map(|finding| finding.code)).of_nodes()
     })?;
     // Launches that stay connected say it themselves.
     map.iter().filter(|_| !is_joint).for_each(JobMap::tell_if_on_one_host);
+    let launch = has_met(launch, options.meet.time());
     let launch = options.limited(launch, chosen.map(|(threads, _)| threads));
     // Stays in effect while this process is connected to those of the other nodes. Only if a worker
     // can restore the limit for itself, for which this program must be found.

@@ -5,14 +5,16 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::command::check::{JobMap, Measures, exchange_endpoints, exchange_secret, meet};
-use crate::{ClusterInfo, Error, Host};
+use crate::command::doctor::as_warning;
+use crate::command::protection::no_answer;
+use crate::{ClusterInfo, Environment, Error, Host};
 use clap::Args;
 use mpienv_ask::own_addr;
 use mpienv_core::seam::{Plan, PlanOptions};
 use mpienv_launch::seam::NodeOptions;
 
 use super::check::refuse_not_a_task;
-use super::{Failure, check, lines_of, stream, time};
+use super::{Failure, Quiet, check, lines_of, stream, time};
 
 /// How long to wait for the other ranks.
 #[derive(Args, Clone, Copy, Debug)]
@@ -31,6 +33,10 @@ pub(crate) struct MeetOption {
 }
 
 impl MeetOption {
+    pub(super) fn time(self) -> Option<Duration> {
+        self.meet
+    }
+
     pub(super) fn is_asked(self) -> bool {
         self.meet.is_some()
     }
@@ -50,6 +56,7 @@ impl MeetOption {
         plan: Plan,
         info: &ClusterInfo,
         options: &mut PlanOptions,
+        quiet: Quiet,
     ) -> Result<Plan, Failure> {
         let Some(patience) = self.meet else { return Ok(plan) };
         let needs = plan.needs;
@@ -58,7 +65,7 @@ impl MeetOption {
             plan.variables.as_ref().map_err(Error::clone)?;
         }
         let own = needs.endpoints.then(|| info.own_endpoint(&own_addr(info)?)).transpose()?;
-        self.wait(info, None)
+        self.wait(info, None, quiet)
             .map_err(|failure| failure.unless_said(options.said.iter().map(String::as_str)))?;
         let others = own.map(|own| exchange_endpoints(info, &own, patience)).transpose()?;
         options.secret = needs.secret.then(|| exchange_secret(info, patience)).transpose()?;
@@ -72,11 +79,15 @@ impl MeetOption {
         self,
         info: &ClusterInfo,
         launch: Option<NodeOptions>,
+        quiet: Quiet,
     ) -> Result<Option<JobMap>, Failure> {
         let Some(patience) = self.meet else { return Ok(None) };
         let command = if launch.is_some() { "launch --meet" } else { "exec --meet" };
         let map = meet(info, patience, None, Measures::default(), launch, command)
             .map_err(|error| check::failure(info, error))?;
+        let no_munge = map.as_ref().and_then(|map| map.no_munge.clone()).map(Err);
+        let open = no_answer(info, no_munge.as_ref()).map(as_warning);
+        quiet.print(open.as_slice(), &Environment::current());
         let errors = || map.iter().flat_map(JobMap::errors);
         stream::report(&lines_of(errors()));
         if errors().next().is_none() { Ok(map) } else { Err(Failure::Disagreement) }

@@ -23,29 +23,42 @@ use crate::tell;
 use mpienv_core::seam::SIMULATED;
 use mpienv_core::{ClusterInfo, Environment};
 use mpienv_rendezvous::seam::star::{Heard, Star, Waker};
-use mpienv_rendezvous::seam::{Role, stay_connected};
+use mpienv_rendezvous::seam::{Role, stay_connected, why_no_munge};
 use mpienv_rendezvous::{Gathered, Meeting, Member, Rendezvous};
 
 /// How long the other nodes may take to close their connections once the job is over.
 const CLOSING: Duration = Duration::from_secs(5);
-/// How long the launches of all nodes may take to arrive.
+/// How long the launches of all nodes may take to arrive if they have not met before.
 const ARRIVAL: Duration = Duration::from_secs(600);
 /// How long the first node waits for the others before it says so, and how long another node does,
 /// which speaks only if the first one has not: it may be the one that is missing.
 const SAID_AFTER: [Duration; 2] = [Duration::from_secs(10), Duration::from_secs(60)];
 
 /// Waits for the launches of all nodes, of which `info` is this one, and connects them. Also
-/// returns how often the platform had restarted the job.
-pub(super) fn meet(info: &ClusterInfo, own: &Introduction) -> Result<(Link, u32), LaunchError> {
+/// returns how often the platform had restarted the job. If they have met before, they must arrive
+/// within `arrival`.
+pub(super) fn meet(
+    info: &ClusterInfo,
+    own: &Introduction,
+    arrival: Option<Duration>,
+) -> Result<(Link, u32), LaunchError> {
     let (rank, port) = (info.rank(), info.launchers_port());
     let NodeOptions { max_restarts, node_timeout: Time(node_timeout), .. } = own.options;
     let master = info.master_addr()?.clone();
-    let rendezvous = Rendezvous::of(info, master.clone(), port).timeout(ARRIVAL);
-    let waiting = say_if_late(info, &master.with_port(port));
+    let patience = arrival.unwrap_or(ARRIVAL);
+    let rendezvous = Rendezvous::of(info, master.clone(), port).timeout(patience);
+    let waiting = say_if_late(info, &master.with_port(port), patience);
     let answer = |all: &Meeting| message::write(&agree(all.members()).map(|(base, _)| base));
     let met =
         stay_connected(&rendezvous, Role::Launches, node_timeout, message::write(own), answer);
     drop(waiting);
+    if let Some(reason) = why_no_munge(&rendezvous)
+        && rank.is_first()
+        && arrival.is_none()
+        && info.secret_source().is_none()
+    {
+        tell(&format!("processes of other users can meet the nodes' `mpienv launch`: {reason}"));
+    }
     let (gathered, star) = met.map_err(|error| LaunchError::NotMet { port, error })?;
     let agreed = match gathered {
         Gathered::All(all) => agree(all.members()),
@@ -71,15 +84,16 @@ pub(super) fn meet(info: &ClusterInfo, own: &Introduction) -> Result<(Link, u32)
 }
 
 /// Says on stderr that the other nodes are late, unless the result is dropped before.
-fn say_if_late(info: &ClusterInfo, meeting_point: &str) -> Option<Sender<()>> {
+fn say_if_late(info: &ClusterInfo, meeting_point: &str, patience: Duration) -> Option<Sender<()>> {
     let (node, nodes) = (info.rank().index(), info.world_size());
     let after = SAID_AFTER[usize::from(node > 0)];
     let line = format!(
         "node {node} has waited {} s for `mpienv launch` of the other nodes at {meeting_point}, and \
          waits for at most {} s: start it on all {nodes} nodes with the same --max-restarts and \
-         --stall-timeout",
+         --stall-timeout; if it runs there, a firewall may block this port, which need not be in \
+         MPIENV_PORT_RANGE",
         after.as_secs(),
-        ARRIVAL.as_secs()
+        patience.as_secs_f64()
     );
     let (waiting, over) = mpsc::channel();
     let say = move || {

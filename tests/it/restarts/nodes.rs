@@ -12,6 +12,7 @@ use crate::support::clock::SLACK;
 use crate::support::launched::{launch, living, master_port, node, node_of, piped, signal, sorted};
 use crate::support::processes::until;
 use crate::support::timeout::{PATIENT, in_time};
+use crate::support::tool::clean;
 
 /// The outputs of both nodes.
 fn both(mark: &str, options: &[&str], vars: [&[(&str, &str)]; 2], script: &str) -> [Output; 2] {
@@ -387,6 +388,20 @@ fn a_node_whose_other_nodes_do_not_come_says_what_it_waits_for() {
         port - 1
     );
     assert!(line.starts_with(&expected) && line.contains("the same --max-restarts"), "{line}");
+}
+
+#[test]
+fn nodes_that_have_met_and_do_not_meet_again_wait_no_longer_than_asked_and_name_the_firewall() {
+    // They agree on the port of the first meeting, and not on that of the second one.
+    let script = "unset MASTER_PORT; [ $SLURM_PROCID = 0 ] || eval \"$(mpienv export -q | grep MASTER_PORT=)\"; \
+                  mpienv launch --meet 15 --max-restarts 1 --nproc-per-node 1 -- true; echo $?";
+    let mut command = clean("mpienv");
+    command.args(["simulate", "--launcher", "slurm", "--nodes", "2", "--ppn", "1", "--"]);
+    let output = command.args(["bash", "-c", script]).output().unwrap();
+    assert_eq!(sorted(&output.stdout), ["[0] 124", "[1] 124"], "{}", said(&output));
+    for expected in ["waits for at most 15 s", "a firewall may block this port", "within 15 s"] {
+        assert!(said(&output).contains(expected), "{expected}: {}", said(&output));
+    }
 }
 
 #[test]
