@@ -341,6 +341,13 @@ fn the_file_of_bad_hosts_is_empty_without_one_and_needs_something_that_is_measur
     };
     let (code, _, stderr) = check("--compute");
     assert_eq!((code, std::fs::read(&file).unwrap()), (Some(0), Vec::new()), "{stderr}");
+    // A list of an earlier run does not stay if the ranks do not meet.
+    std::fs::write(&file, "node7\n").unwrap();
+    let mut command = clean("mpienv");
+    command.env("RANK", "0").env("WORLD_SIZE", "2").env("MASTER_ADDR", "127.0.0.1");
+    command.args(["check", "--compute", "--timeout", "1", "--bad-hosts"]).arg(&file);
+    let output = command.env("MASTER_PORT", free_port().to_string()).output().unwrap();
+    assert_eq!((output.status.code(), std::fs::read(&file).unwrap()), (Some(124), Vec::new()));
     let (code, stdout, stderr) = check("--json");
     assert_eq!((code, stdout.as_str()), (Some(2), ""), "{stderr}");
     assert!(stderr.contains("<--mesh|--compute|--gpu>"), "{stderr}");

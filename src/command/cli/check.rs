@@ -1,9 +1,11 @@
 //! `mpienv check`: all ranks run it to find out whether they can meet. Rank 0 prints the map of the job,
 //! and what was measured.
 
-use std::fs;
+use std::fs::{self, Metadata};
+use std::io;
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
@@ -39,7 +41,8 @@ pub(super) struct Options {
     /// How long to wait for all ranks, in seconds or as 90s or 10m
     ///
     /// A rank that has reached rank 0 waits up to ten seconds longer if rank 0 then stops
-    /// answering.
+    /// answering. The time is that of the meeting: --mesh, --compute and --gpu take as long again
+    /// or longer, above all where connections are blocked.
     #[arg(long, value_name = "TIME", default_value = "60", value_parser = time)]
     timeout: Duration,
     /// The address of its host that rank 0 listens on; 0.0.0.0 or :: for every address
@@ -83,8 +86,9 @@ pub(super) struct Options {
     /// Write the hosts that findings of --mesh, --compute and --gpu blame to FILE, separated by
     /// commas
     ///
-    /// The file is in the form of `srun --exclude`, and empty if no host is to blame. It does not
-    /// name the hosts of a pair that is slow or blocked only with each other.
+    /// The file is in the form of `srun --exclude`, and empty if no host is to blame or the check
+    /// fails before it has measured. It does not name the hosts of a pair that is slow or blocked
+    /// only with each other.
     #[arg(long, value_name = "FILE", requires = "measures")]
     bad_hosts: Option<PathBuf>,
     /// Print the map and the findings, or why the ranks did not meet, as one JSON object
@@ -101,6 +105,9 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     let environment = Environment::current();
     let test_gpus = gpu.map(|_| gpu_test(&environment)).transpose()?;
     let info = place.read(&environment, quiet)?;
+    // The list of an earlier run must not seem to be that of this one, which may fail.
+    let bad_hosts = options.bad_hosts.filter(|_| info.rank().is_first());
+    bad_hosts.as_deref().map_or(Ok(()), |file| write_bad_hosts(file, ""))?;
     // The program could not have an interface that the host does not have. For `auto`, names are
     // resolved, which the meeting reports better.
     let named = info.asked_interface().filter(|asked| asked.value != Interface::Auto).cloned();
@@ -132,11 +139,10 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     }
     let Some(mut map) = map else { return Ok(()) };
     map.findings.extend(warnings.into_iter().filter(|_| is_alone));
-    if let Some(file) = options.bad_hosts.filter(|_| fits) {
-        let list = map.bad_hosts().join(",");
-        // An empty file says that nothing was found: `[ -s FILE ]` in shells.
-        let end = if list.is_empty() { "" } else { "\n" };
-        fs::write(&file, list + end).map_err(|error| Failure::BadHosts { file, error })?;
+    let bad = map.bad_hosts();
+    // An empty file says that nothing was found: `[ -s FILE ]` in shells.
+    if let Some(file) = bad_hosts.filter(|_| fits && !bad.is_empty()) {
+        write_bad_hosts(&file, &(bad.join(",") + "\n"))?;
     }
     let measured = measured(&map);
     if json {
@@ -150,6 +156,18 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
         None if map.errors().next().is_some() => Err(Failure::Findings("check")),
         None => Ok(()),
     }
+}
+
+/// Replaces the file of `--bad-hosts`. In a shared folder, another user could have made a link that
+/// leads to a file of this user.
+fn write_bad_hosts(file: &Path, text: &str) -> Result<(), Failure> {
+    let link = fs::symlink_metadata(file).ok().filter(Metadata::is_symlink);
+    let own = [0, rustix::process::geteuid().as_raw()];
+    let written = match link.filter(|link| !own.contains(&link.uid())) {
+        Some(_) => Err(io::Error::other("it is a symbolic link of another user")),
+        None => fs::write(file, text),
+    };
+    written.map_err(|error| Failure::BadHosts { file: file.to_owned(), error })
 }
 
 /// Measures what the ranks agreed on, and adds the results to the map that rank 0 has.
