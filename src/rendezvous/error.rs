@@ -38,7 +38,7 @@ pub enum RendezvousError {
     /// Rank 0 cannot listen, because another program does.
     #[error(
         "port {port} is in use on this host, where rank 0 must listen: another job, an earlier run, another program, or \
-         another process that is also rank 0 holds it (`ss -tlnp` shows which); stop it, or give all ranks another MASTER_PORT"
+         another process that is also rank 0 holds it (`ss -tlnpe` shows which, or the uid of its user); stop it, or give all ranks another MASTER_PORT"
     )]
     #[non_exhaustive]
     PortInUse {

@@ -154,7 +154,8 @@ fn what_protects_a_meeting_reaches_containers_and_no_secret_is_printed() {
         let mut command = clean("mpienv");
         command.args(["export", "-q", "--shell", shell]).env("MPIENV_TOKEN", token);
         let output = command.env("MPIENV_AUTH", "auto").output().unwrap();
-        let [text, stderr] = [output.stdout, output.stderr].map(|of| String::from_utf8(of).unwrap());
+        let [text, stderr] =
+            [output.stdout, output.stderr].map(|of| String::from_utf8(of).unwrap());
         assert!(!format!("{text}{stderr}").contains(token), "{text}{stderr}");
         (text, stderr)
     };

@@ -105,13 +105,8 @@ fn text(options: Options, environment: &Environment) -> Result<String, Failure> 
 
 /// Which processes meet. The files of containers name these variables without their values, because
 /// some are secrets: the runtime, or the shell, takes the values from its environment.
-const OF_MEETING: [&str; 5] = [
-    "MPIENV_TOKEN",
-    "MPIENV_TOKEN_FILE",
-    "MPIENV_AUTH",
-    "MPIENV_CONTEXT",
-    "MPIENV_RESTART_COUNT",
-];
+const OF_MEETING: [&str; 5] =
+    ["MPIENV_TOKEN", "MPIENV_TOKEN_FILE", "MPIENV_AUTH", "MPIENV_CONTEXT", "MPIENV_RESTART_COUNT"];
 
 /// Returns the lines that pass the variables of the meeting on to a container.
 fn passed_on(

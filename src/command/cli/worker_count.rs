@@ -52,7 +52,9 @@ impl WorkerCount {
             },
             WorkerCount::Gpu => node.devices(environment).ok_or_else(|| {
                 let reason = Reason::Malformed("this node shows no device".to_owned());
-                let remedy = "give the number, as in --nproc-per-node 8, or use auto";
+                let remedy = "check the driver, and pass the devices on (srun --gres, docker --gpus \
+                              all, podman --device, apptainer --nv), or give the number, as in \
+                              --nproc-per-node 8";
                 Error::new(reason, remedy).of("--nproc-per-node").found("gpu")
             }),
             WorkerCount::Cpu => Ok(node.cores("")),

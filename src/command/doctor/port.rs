@@ -61,7 +61,7 @@ pub(super) fn taken(info: &ClusterInfo, state: PortState) -> Option<Finding> {
         format!("this is rank 0, but another program already listens on its port {port}"),
         "rank 0 cannot listen there, or the other ranks connect to the wrong program",
         format!(
-            "{choose} or stop that program (`ss -tlnp sport = :{port}` shows it; it may be the job that hangs)"
+            "{choose} or stop that program (`ss -tlnpe sport = :{port}` shows it, or the uid of its user; it may be the job that hangs)"
         ),
     ))
 }

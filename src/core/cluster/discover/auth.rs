@@ -93,7 +93,10 @@ fn read_token(path: &str) -> Result<Token, Error> {
         Error::new(Reason::TokenFile(reason), remedy).of(TOKEN_FILE).found(path)
     };
     let unreadable = |error: std::io::Error| {
-        let remedy = "write the secret there on every host, readable by this user, or unset";
+        let remedy = match path.strip_prefix('~') {
+            Some(rest) => format!("write $HOME{rest}: `~` in quotes is not expanded; or unset"),
+            None => "write the secret there on every host, readable by this user, or unset".into(),
+        };
         refuse(format!("the file cannot be read: {error}"), format!("{remedy} {TOKEN_FILE}"))
     };
     // Opening a named pipe would block until it has a writer.
