@@ -162,8 +162,9 @@ fn what_protects_a_meeting_reaches_containers_and_no_secret_is_printed() {
     let (text, _) = printed("docker", "s3cret");
     assert!(text.ends_with("\nMPIENV_TOKEN\nMPIENV_AUTH\n"), "{text}");
     let (text, _) = printed("apptainer", "s3cret");
-    let evaluated = clean("sh").args(["-c", &format!("{text} env")]).env("MPIENV_TOKEN", "s3cret");
-    let lines = sorted(evaluated.env("MPIENV_AUTH", "auto"));
+    let mut command = clean("sh");
+    command.args(["-c", &format!("{text} env")]).env("MPIENV_TOKEN", "s3cret");
+    let lines = sorted(command.env("MPIENV_AUTH", "auto"));
     for expected in ["APPTAINERENV_MPIENV_TOKEN=s3cret", "SINGULARITYENV_MPIENV_AUTH=auto"] {
         assert!(lines.iter().any(|line| line == expected), "{lines:#?}");
     }
