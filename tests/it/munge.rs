@@ -377,7 +377,7 @@ fn without_munged_or_munge_the_error_names_what_is_missing_on_which_side() {
     // `munge` alone is not enough.
     let only = tempfile::tempdir().unwrap();
     script(&only.path().join("munge"), "#!/bin/sh\necho MUNGE:AwQ=:\n");
-    let mut rank = clean("mpienv");
+    let mut rank = clean(env!("CARGO_BIN_EXE_mpienv"));
     rank.arg("check").envs(munged.rank(0, port).get_envs().filter_map(both));
     let output = rank.env("MPIENV_AUTH", "auto").env("PATH", only.path()).output().unwrap();
     let text = String::from_utf8_lossy(&output.stderr);

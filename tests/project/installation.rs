@@ -53,9 +53,11 @@ fn a_modules_setting_gives_way_to_a_users_own_and_goes_when_it_is_unloaded() {
     if !is_there("modulecmd") {
         return;
     }
-    let modules = tempfile::tempdir().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let modules = folder.path().join("share/modulefiles");
+    fs::create_dir_all(&modules).unwrap();
     let text = fs::read_to_string(recipe("modulefile/mpienv")).unwrap();
-    fs::write(modules.path().join("mpienv"), text.replace("# default ", "default ")).unwrap();
+    fs::write(modules.join("mpienv"), text.replace("# default ", "default ")).unwrap();
     let show = r#"echo "${MPIENV_AUTH-unset} ${MPIENV_NCCL_IFNAME-unset}""#;
     let script =
         ["load", "unload"].map(|verb| format!("eval \"$(modulecmd bash {verb} mpienv)\"; {show};"));
@@ -63,7 +65,7 @@ fn a_modules_setting_gives_way_to_a_users_own_and_goes_when_it_is_unloaded() {
         [(None, "auto unset\nunset unset\n"), (Some("munge"), "munge unset\nmunge unset\n")]
     {
         let mut command = clean("bash");
-        command.args(["-c", &script.concat()]).env("MODULEPATH", modules.path());
+        command.args(["-c", &script.concat()]).env("MODULEPATH", &modules);
         let output = command.envs(auth.map(|auth| ("MPIENV_AUTH", auth))).output().unwrap();
         assert_eq!(String::from_utf8_lossy(&output.stdout), expected, "{output:?}");
     }
