@@ -168,7 +168,7 @@ impl Mpi {
 
     /// Returns the error, after which dropping the group hardly waits for the other ranks.
     fn end(&self, error: CollectiveError) -> CollectiveError {
-        self.ranks.communicator().fail();
+        self.ranks.communicator().note_failed(true);
         error
     }
 }

@@ -71,6 +71,11 @@ pub fn nccl_interfaces<'a>(info: &ClusterInfo, machine: &'a Machine) -> Option<V
 /// If the master is a loopback address or this host's own name, no lookup is made.
 pub(crate) fn master_of_one_node(info: &ClusterInfo, patience: Duration) -> Option<Finding> {
     uncertain_master(info).filter(|_| is_on_one_node(info) == Some(true))?;
+    // If the process has no place, the master may be right.
+    let unplaced = |finding: &Finding| finding.code == "place-unknown";
+    if info.findings().iter().any(|it| unplaced(it) && it.severity > Severity::Note) {
+        return None;
+    }
     master_elsewhere(info, patience).map(|(finding, _)| finding)
 }
 

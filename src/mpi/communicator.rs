@@ -118,11 +118,12 @@ impl Communicator {
         self.rank
     }
 
-    /// Notes that a call which consists of MPI's has failed: dropping the world then hardly waits
-    /// for the other ranks, which may not come, and does not warn, because the caller has an error.
+    /// Notes whether the last call which consists of MPI's has failed: dropping the world then hardly
+    /// waits for the other ranks, which may not come, and does not warn, because the caller has an
+    /// error.
     #[doc(hidden)]
-    pub fn fail(&self) {
-        self.session.has_failed.store(true, Ordering::Relaxed);
+    pub fn note_failed(&self, has_failed: bool) {
+        self.session.has_failed.store(has_failed, Ordering::Relaxed);
     }
 
     /// How many ranks the communicator has, according to MPI.

@@ -27,7 +27,7 @@ pub(super) struct Session {
     closing: Comm,
     /// It is locked during calls.
     state: Mutex<State>,
-    /// Whether a caller's own call has failed, which consists of MPI's. The lock would wait for the
+    /// Whether a caller's own last call has failed, which consists of MPI's. The lock would wait for the
     /// call of another thread.
     pub has_failed: AtomicBool,
     /// How many started calls are not done.

@@ -13,6 +13,7 @@ use serde_json::Value;
 
 use crate::support::clock::SLACK;
 use crate::support::hosts::Hosts;
+use crate::support::launched::master_port;
 use crate::support::launched::signal;
 use crate::support::munged::{Munged, WAIT};
 use crate::support::port::free_port;
@@ -475,14 +476,14 @@ fn launches_that_meet_without_munge_although_it_was_asked_for_where_it_works_say
         (&meet[..], "warning [munge-no-answer]: MPIENV_AUTH=auto:"),
         (
             &["--max-restarts", "1"],
-            "mpienv: processes of other users can meet the nodes' `mpienv launch`: ",
+            "mpienv: processes of other users can meet the nodes' `mpienv launch`, because MPIENV_AUTH=",
         ),
         (
             &["--max-restarts", "1", meet[0], meet[1]],
             "warning [munge-no-answer]: MPIENV_AUTH=auto:",
         ),
     ] {
-        let port = free_port().to_string();
+        let port = master_port().to_string();
         let launch = |node: &str| {
             let mut command = clean("mpienv");
             command.env("MPIENV_AUTH", "auto:/no/such/socket").args(["launch", "--nnodes", "2"]);

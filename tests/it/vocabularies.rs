@@ -165,7 +165,7 @@ fn sagemakers_file_has_the_hosts_where_its_toolkit_is_not() {
         ("{", "resourceconfig.json is not JSON: the text ends too early"),
         (r#"{"current_host": "algo-1"}"#, "json does not list hosts, like [\"algo-1\",\"algo-2\"]"),
         (r#"{"hosts": ["algo-1"], "current_host": "b"}"#, "does not list this host, \"b\""),
-        (r#"{"hosts": ["a"]}"#, "SM_CURRENT_HOST is not set, although TRAINING_JOB_ARN=\"arn:"),
+        (r#"{"hosts": ["a"]}"#, "resourceconfig.json has no current_host; start the process"),
         (
             r#"{"hosts": ["a"], "current_host": "a", "instance_groups": [{}, {}]}"#,
             "it does not determine the rank: the hosts of a group may not be ranks",

@@ -63,7 +63,7 @@ const UNPLACED: [(Vars, &str); 14] = [
     (&[("AZ_BATCH_NODE_LIST", "10.0.0.4;10.0.0.5")], "azure-batch-not-a-task"),
     (&[("OMPI_COMM_WORLD_LOCAL_RANK", "1")], "place-unknown"),
     (&[("LOCAL_RANK", "0"), ("LOCAL_WORLD_SIZE", "4")], "place-unknown"),
-    (&[("MASTER_ADDR", "192.0.2.7"), ("LOCAL_RANK", "0")], "place-unknown"),
+    (&[("MASTER_ADDR", "train-0.train"), ("LOCAL_RANK", "0")], "place-unknown"),
 ];
 
 const COMMANDS: [&[&str]; 3] =

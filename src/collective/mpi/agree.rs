@@ -60,6 +60,8 @@ impl Mpi {
         // mean, one case in 2^64.
         let size = f64::from(self.rank().size());
         if prints == call.fingerprints().map(|print| size * print) {
+            // The ranks have gone on after an error.
+            self.ranks.communicator().note_failed(false);
             Ok(())
         } else {
             self.name_difference(call)
@@ -88,7 +90,7 @@ impl Mpi {
 
     /// Returns the error of the call that fails, and keeps it for [`close`](crate::Group::close).
     pub(super) fn fail(&self, error: impl Fn() -> CollectiveError) -> CollectiveError {
-        self.ranks.communicator().fail();
+        self.ranks.communicator().note_failed(true);
         self.job.failed.get_or_init(|| Arc::new(error()));
         error()
     }

@@ -204,9 +204,11 @@ impl Watch {
         Some(result)
     }
 
-    /// Notes of which call the next ones are part.
+    /// Notes of which call the next ones are part, unless another thread is in a call.
     pub(super) fn notes(&self, waits: Waits) {
-        *self.heartbeat.waits() = Some(waits);
+        if self.heartbeat.calls.load(Ordering::Relaxed).is_multiple_of(2) {
+            *self.heartbeat.waits() = Some(waits);
+        }
     }
 
     /// Returns whether this process is the rank, and not a child that was forked from it.

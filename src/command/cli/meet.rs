@@ -86,7 +86,10 @@ impl MeetOption {
         let map = meet(info, patience, None, Measures::default(), launch, command)
             .map_err(|error| check::failure(info, error))?;
         let no_munge = map.as_ref().and_then(|map| map.no_munge.clone()).map(Err);
-        let open = no_answer(info, no_munge.as_ref()).map(as_warning);
+        let mut open = no_answer(info, no_munge.as_ref()).map(as_warning);
+        if let Some(open) = &mut open {
+            open.why = "the ranks have met without it, as processes of other users could".into();
+        }
         quiet.print(open.as_slice(), &Environment::current());
         let errors = || map.iter().flat_map(JobMap::errors);
         stream::report(&lines_of(errors()));

@@ -274,29 +274,42 @@ impl Found<'_> {
 }
 
 /// Programs that start the program that follows their options.
-const WRAPPERS: &str = "chrt env ionice ncu nice nohup nsys numactl perf prlimit setpriv setsid \
-                        stdbuf strace taskset time timeout unshare valgrind";
+const WRAPPERS: &str = "chrt env ionice ltrace ncu nice nohup nsys numactl nvprof perf prlimit \
+                        rocprof setpriv setsid stdbuf strace taskset time timeout unshare valgrind \
+                        vtune";
+
+/// Subcommands of theirs that do.
+const SUBCOMMANDS: &str = "profile record stat";
+
+/// Options of theirs whose value is a name, which may be that of a launcher.
+const NAMED: &str = "-C -o --output";
 
 /// Returns the launcher that the words start, also behind a program such as `timeout` or `numactl`.
 pub(super) fn find(all: &[OsString]) -> Option<Found<'_>> {
-    let name_at = |at: usize| all[at].to_str().and_then(file_name).unwrap_or_default();
-    if all.is_empty() || !has(WRAPPERS, name_at(0)) {
-        return find_at(all, 0);
-    }
-    // Which words belong to the wrapper is not known, but what follows Python belongs to it.
-    let names = (1..all.len()).filter(|&at| !all[at].to_string_lossy().contains('='));
-    for at in names {
-        let found = find_at(all, at);
-        if found.is_some() || name_at(at).starts_with("python") {
+    let mut before = String::new();
+    for (at, word) in all.iter().enumerate() {
+        let word = word.to_string_lossy();
+        let name = file_name(&word).unwrap_or_default();
+        let is_named = word.contains('=') || has(NAMED, &before);
+        let found = find_at(all, at).filter(|_| !is_named);
+        if found.is_some() || !is_named && name.starts_with("python") {
             return found;
         }
+        // Numbers are durations, cores and priorities.
+        let is_of_option = before.starts_with('-') && before != "--" || has(SUBCOMMANDS, name);
+        let is_own =
+            |first: char| is_named || is_of_option || first == '-' || first.is_ascii_digit();
+        if !has(WRAPPERS, name) && (at == 0 || !word.starts_with(is_own)) {
+            return None;
+        }
+        before = word.into_owned();
     }
     None
 }
 
 /// Returns the launcher that the words start from this one on.
 fn find_at(all: &[OsString], at: usize) -> Option<Found<'_>> {
-    let mut words = all.get(at..)?.iter().map(|word| word.to_string_lossy());
+    let mut words = all[at..].iter().map(|word| word.to_string_lossy());
     let mut name = file_name(&words.next()?)?.to_owned();
     if name.starts_with("python") {
         // Only Python's own options may precede `-m`.
@@ -348,7 +361,9 @@ mod tests {
             ("env -u A nice -n 5 srun ./solver", "srun"),
             ("/usr/bin/timeout 60 mpirun -n 2 ./solver", "mpirun"),
             ("numactl --membind 0 python3 -m torch.distributed.run x.py", "torch.distributed.run"),
-            ("nsys profile -o report torchrun train.py", "torchrun"),
+            ("nsys profile -o python-x torchrun train.py", "torchrun"),
+            ("timeout -s KILL 60 taskset -c 0-3 mpirun ./solver", "mpirun"),
+            ("env -i mpirun ./solver", "mpirun"),
             ("flux run -n 2 ./solver", "flux run"),
             ("horovodrun -np 2 python train.py", "horovodrun"),
             ("torchrun train.py", "torchrun"),
@@ -375,6 +390,13 @@ mod tests {
             "env A=/bin/mpirun ./solver",
             "timeout 60 python train.py mpirun",
             "timeout",
+            "timeout 60 which mpirun",
+            "timeout 5 ls /tmp/deepspeed",
+            "nohup ./solver --launcher srun",
+            "env A=1 bash run.sh mpirun",
+            "env -C /tmp/deepspeed true",
+            "nsys profile -o torchrun python train.py",
+            "perf stat -e cycles ./solver",
             "",
         ] {
             assert_eq!(found(line), None, "{line}");

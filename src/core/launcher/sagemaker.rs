@@ -70,8 +70,10 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     let hosts = hosts.as_ref().and_then(Json::texts).filter(|hosts| !hosts.is_empty());
     let hosts =
         hosts.ok_or_else(|| malformed("does not list hosts, like [\"algo-1\",\"algo-2\"]"))?;
-    let current = current.as_ref().and_then(Json::text);
-    let current = current.ok_or_else(|| marker.missing(environment, CURRENT))?;
+    let current = current.as_ref().and_then(Json::text).ok_or_else(|| match &file {
+        Some(_) => malformed("has no current_host"),
+        None => marker.missing(environment, CURRENT),
+    })?;
     let Some(index) = hosts.iter().position(|host| *host == current) else {
         return Err(malformed(&format!("does not list this host, {}", quote(current))));
     };

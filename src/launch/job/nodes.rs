@@ -57,7 +57,10 @@ pub(super) fn meet(
         && arrival.is_none()
         && info.secret_source().is_none()
     {
-        tell(&format!("processes of other users can meet the nodes' `mpienv launch`: {reason}"));
+        tell(&format!(
+            "processes of other users can meet the nodes' `mpienv launch`, because MPIENV_AUTH=auto \
+             is set, and {reason}; start munged on every node, or set MPIENV_TOKEN_FILE"
+        ));
     }
     let (gathered, star) = met.map_err(|error| LaunchError::NotMet { port, error })?;
     let agreed = match gathered {

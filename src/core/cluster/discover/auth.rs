@@ -93,9 +93,13 @@ fn read_token(path: &str) -> Result<Token, Error> {
         Error::new(Reason::TokenFile(reason), remedy).of(TOKEN_FILE).found(path)
     };
     let unreadable = |error: std::io::Error| {
-        let remedy = match path.strip_prefix('~') {
-            Some(rest) => format!("write $HOME{rest}: `~` in quotes is not expanded; or unset"),
-            None => "write the secret there on every host, readable by this user, or unset".into(),
+        let remedy = match path.strip_prefix("~/") {
+            Some(rest) => {
+                format!("`~` in quotes is not expanded: set it to \"$HOME/{rest}\", or unset")
+            }
+            None => "write the secret there on every host, readable by this user, and mount it in \
+                     containers; or unset"
+                .into(),
         };
         refuse(format!("the file cannot be read: {error}"), format!("{remedy} {TOKEN_FILE}"))
     };

@@ -211,18 +211,16 @@ fn unexplained(environment: &Environment, explained: Option<Launcher>) -> Option
     Some(incomplete(environment, launcher, name, severity))
 }
 
-/// Reports a master on another host without a place: the other variables may be lost. Programs of
-/// one process set loopback addresses and this host's name, too.
+/// Reports the name of another host as the master of a process without a place: the other variables
+/// may be lost. Programs of one process name their own host; whose an address is, is not known here.
 fn master_alone(environment: &Environment) -> Option<Finding> {
     let host = environment.text(MASTER[0])?.parse::<Host>().ok()?;
-    let name = host.address().is_none().then(|| host.to_string());
-    let of_system = || fs::read_to_string("/proc/sys/kernel/hostname").ok();
-    let own = environment.text("HOSTNAME").map(str::to_owned);
-    let own = own.or_else(|| of_system().filter(|_| environment.is_current()));
-    let is_own = name.zip(own).is_some_and(|(name, own)| {
-        first_label(&name).eq_ignore_ascii_case(first_label(own.trim()))
-    });
-    let is_far = !host.is_loopback() && !is_own;
+    let name = host.address().is_none().then(|| host.to_string().to_ascii_lowercase())?;
+    let of_system =
+        environment.is_current().then(|| fs::read_to_string("/proc/sys/kernel/hostname"));
+    let own = [of_system.and_then(Result::ok), environment.text("HOSTNAME").map(str::to_owned)];
+    let is_own = |own: &String| first_label(own.trim()).eq_ignore_ascii_case(first_label(&name));
+    let is_far = !name.contains("localhost") && !own.iter().flatten().any(is_own);
     is_far.then(|| incomplete(environment, Launcher::User, MASTER[0], Severity::Warning))
 }
 
