@@ -26,7 +26,7 @@ use std::time::Duration;
 
 use self::moving::{MOVED, others};
 use self::sum::Sum;
-use self::watch::{LAUNCHER_FIRST, Socket, Waits, Watch};
+use self::watch::{LAUNCHER_FIRST, Socket, Watch};
 use super::builder::Timeouts;
 use super::call::{Call, Message, Reduce};
 use super::cancel::{Cancel, Canceller};
@@ -120,12 +120,6 @@ impl Mpi {
     /// This rank's number in the job.
     fn own_number(&self) -> u32 {
         self.numbers[self.rank().index() as usize]
-    }
-
-    /// Notes in which call this rank waits, for errors: the first and the last part of it.
-    fn notes(&self, [first, last]: [Call; 2]) {
-        let [first, last] = [first, last].map(|call| call.in_job(&self.numbers));
-        self.job.watch.notes(Waits { first, last, group: Arc::clone(&self.numbers) });
     }
 
     /// Makes a call under the watch. MPI makes one call at a time: two threads whose calls are in
@@ -284,7 +278,7 @@ impl Transport for Mpi {
         let messages: Vec<_> =
             messages.chain(receive.iter().map(|(message, _)| *message)).collect();
         if let (Some(first), Some(last)) = (messages.first(), messages.last()) {
-            self.notes([first.said, last.said]);
+            self.job.watch.notes([first.said, last.said], &self.numbers);
         }
         let send = send.map(|(Message { other, .. }, bytes)| (other, bytes));
         let mut receive = receive.map(|(Message { other, .. }, bytes)| (other, bytes));

@@ -142,7 +142,10 @@ fn a_file_without_a_secret_is_an_error_with_a_remedy() {
     let text =
         |path: &str| ClusterInfo::from_vars([("MPIENV_TOKEN_FILE", path)]).unwrap_err().to_string();
     assert!(text("/no/such/file").contains("the file cannot be read: No such file or directory"));
-    assert!(text("~/.secret").contains("`~` in quotes is not expanded: set it to \"$HOME/.secret\", or unset"));
+    assert!(
+        text("~/.secret")
+            .contains("`~` in quotes is not expanded: set it to \"$HOME/.secret\", or unset")
+    );
     assert!(text("/dev/null").contains("not a regular file; name a file"));
     let both = [("MPIENV_TOKEN_FILE", "/no/such/file"), ("MPIENV_TOKEN", "sesame")];
     let text = ClusterInfo::from_vars(both).unwrap_err().to_string();

@@ -47,7 +47,7 @@ impl Mpi {
     ///
     /// Every call begins with this one MPI call, so that MPI itself never sees calls that differ.
     pub(super) fn agree(&self, call: Call) -> Result<()> {
-        self.notes([call; 2]);
+        self.job.watch.notes([call; 2], &self.numbers);
         let mut prints = call.fingerprints();
         if self.job.spins {
             self.call(|ranks| ranks.all_reduce_sum(&mut prints))?;

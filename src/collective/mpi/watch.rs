@@ -125,16 +125,15 @@ impl Heartbeat {
 
 /// The call in which a rank waits, for errors, and the numbers in the job of its group's ranks.
 #[derive(Debug)]
-pub(super) struct Waits {
-    pub(super) first: Call,
-    /// The other half of a `send_receive`; otherwise, the same call.
-    pub(super) last: Call,
-    pub(super) group: Arc<[u32]>,
+struct Waits {
+    /// Both halves of a `send_receive`, or the same call twice.
+    calls: [Call; 2],
+    group: Arc<[u32]>,
 }
 
 impl fmt::Display for Waits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Waits { first, last, .. } = self;
+        let [first, last] = self.calls.map(|call| call.in_job(&self.group));
         if first == last { write!(f, "{first}") } else { write!(f, "{first} and {last}") }
     }
 }
@@ -205,9 +204,14 @@ impl Watch {
     }
 
     /// Notes of which call the next ones are part, unless another thread is in a call.
-    pub(super) fn notes(&self, waits: Waits) {
-        if self.heartbeat.calls.load(Ordering::Relaxed).is_multiple_of(2) {
-            *self.heartbeat.waits() = Some(waits);
+    pub(super) fn notes(&self, calls: [Call; 2], group: &Arc<[u32]>) {
+        if !self.heartbeat.calls.load(Ordering::Relaxed).is_multiple_of(2) {
+            return;
+        }
+        // Short, because a call of 8 bytes takes less than a microsecond.
+        match &mut *self.heartbeat.waits() {
+            Some(waits) if Arc::ptr_eq(&waits.group, group) => waits.calls = calls,
+            waits => *waits = Some(Waits { calls, group: Arc::clone(group) }),
         }
     }
 

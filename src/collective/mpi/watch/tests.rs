@@ -145,11 +145,10 @@ fn if_all_ranks_wait_none_is_named_although_one_made_fewer_calls() {
 fn check_that_none_is_named(calls: &[u64; 2]) {
     let ranks = Ranks::new(2);
     ranks.calls(calls);
-    let [first, last] =
-        [Passed::to(1, 0, ElementKind::F64, 2), Passed::from(2, 0, ElementKind::F64, 3)]
-            .map(|message| message.as_half(false).said);
+    let calls = [Passed::to(2, 0, ElementKind::F64, 2), Passed::from(3, 0, ElementKind::F64, 3)]
+        .map(|message| message.as_half(false).said);
     let group = Arc::from_iter([4, 0, 1, 2]);
-    *ranks.heartbeats[0].waits() = Some(Waits { first, last, group });
+    *ranks.heartbeats[0].waits() = Some(Waits { calls, group });
     let found = ranks.found();
     let waits = |rank: usize, call| {
         let text = format!(
