@@ -18,8 +18,9 @@ use crate::support::timeout::{PATIENT, in_time};
 use crate::support::tool::clean;
 use crate::support::wire::{self, Played};
 
-/// The limit on the growth of rank 0's peak memory in KiB, whatever connects to its port.
-const GROWTH: u64 = 1024;
+/// The limit on the growth of rank 0's peak memory in KiB, whatever connects to its port. Linux
+/// counts pages for each core and adds them up in batches, so a peak is known to some hundred KiB.
+const GROWTH: u64 = 3072;
 
 /// A listener and its port.
 fn listener() -> (TcpListener, u16) {

@@ -10,9 +10,10 @@ use crate::environment::{Environment, digits};
 use crate::error::{Error, Reason};
 use crate::finding::{Finding, Severity};
 use crate::launcher::placement::Placement;
-use crate::launcher::user::LOCAL_RANK;
+use crate::launcher::user::{COUNT, LOCAL_RANK, NODES};
 use crate::launcher::{
-    Launcher, MASTER, Starts, batch, display_variable, flux, google_batch, oneccl, pbs, slurm, user,
+    Launcher, MASTER, Starts, batch, display_variable, first_set, flux, google_batch, kubernetes,
+    oneccl, pbs, slurm, user,
 };
 use crate::value::host::{Host, first_label};
 use crate::value::sourced::value_of;
@@ -213,7 +214,11 @@ fn unexplained(environment: &Environment, explained: Option<Launcher>) -> Option
 
 /// Reports the name of another host as the master of a process without a place: the other variables
 /// may be lost. Programs of one process name their own host; whose an address is, is not known here.
+/// A number of nodes is 1 here, because others are errors.
 fn master_alone(environment: &Environment) -> Option<Finding> {
+    if first_set(environment, &[NODES, COUNT, kubernetes::NODES]).is_some() {
+        return None;
+    }
     let host = environment.text(MASTER[0])?.parse::<Host>().ok()?;
     let name = host.address().is_none().then(|| host.to_string().to_ascii_lowercase())?;
     let of_system =
