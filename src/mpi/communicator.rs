@@ -118,9 +118,9 @@ impl Communicator {
         self.rank
     }
 
-    /// Notes whether the last call which consists of MPI's has failed: dropping the world then hardly
-    /// waits for the other ranks, which may not come, and does not warn, because the caller has an
-    /// error.
+    /// Notes whether the last call which consists of MPI's has failed: dropping the world then
+    /// hardly waits for the other ranks, which may not come, and does not warn, because the caller
+    /// has an error.
     #[doc(hidden)]
     pub fn note_failed(&self, has_failed: bool) {
         self.session.has_failed.store(has_failed, Ordering::Relaxed);

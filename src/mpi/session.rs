@@ -27,8 +27,8 @@ pub(super) struct Session {
     closing: Comm,
     /// It is locked during calls.
     state: Mutex<State>,
-    /// Whether a caller's own last call has failed, which consists of MPI's. The lock would wait for the
-    /// call of another thread.
+    /// Whether a caller's own last call has failed, which consists of MPI's. Outside of the lock,
+    /// which would wait for the call of another thread.
     pub has_failed: AtomicBool,
     /// How many started calls are not done.
     pub started: AtomicU32,

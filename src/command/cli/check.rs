@@ -86,8 +86,9 @@ pub(super) struct Options {
     /// Write the hosts that findings of --mesh, --compute and --gpu blame to FILE, separated by
     /// commas
     ///
-    /// The file is in the form of `srun --exclude`, and empty if no host is to blame or the ranks do
-    /// not meet. It does not name the hosts of a pair that is slow or blocked only with each other.
+    /// The file is in the form of `srun --exclude`, and empty if no host is to blame or the ranks
+    /// do not meet. It does not name the hosts of a pair that is slow or blocked only with each
+    /// other.
     #[arg(long, value_name = "FILE", requires = "measures")]
     bad_hosts: Option<PathBuf>,
     /// Print the map and the findings, or why the ranks did not meet, as one JSON object

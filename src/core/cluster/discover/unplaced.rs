@@ -213,8 +213,8 @@ fn unexplained(environment: &Environment, explained: Option<Launcher>) -> Option
 }
 
 /// Reports the name of another host as the master of a process without a place: the other variables
-/// may be lost. Programs of one process name their own host; whose an address is, is not known here.
-/// A number of nodes is 1 here, because others are errors.
+/// may be lost. Programs of one process name their own host. Which host has an address is not known
+/// here. A number of nodes is 1 here, because others are errors.
 fn master_alone(environment: &Environment) -> Option<Finding> {
     if first_set(environment, &[NODES, COUNT, kubernetes::NODES]).is_some() {
         return None;
