@@ -110,7 +110,11 @@ impl Mpi {
         let library = format!("{}, {}", world.library().display(), world.version());
         let (cancel, failed) = (Arc::default(), OnceLock::new());
         let job = Arc::new(Job { watch, timeout, spins, library, cancel, failed });
-        Ok(Mpi::of(job, Ranks::World(world), (0..rank.size()).collect()))
+        let mpi = Mpi::of(job, Ranks::World(world), (0..rank.size()).collect());
+        // Dropping the group ends rank 0's watch, to which another rank may still connect.
+        mpi.job.watch.notes([Call::CONNECT; 2], &mpi.numbers);
+        mpi.call(|ranks| ranks.start_barrier()?.wait_within(timeouts.connecting))?;
+        Ok(mpi)
     }
 
     fn of(job: Arc<Job>, ranks: Ranks, numbers: Arc<[u32]>) -> Mpi {

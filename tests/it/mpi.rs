@@ -418,6 +418,18 @@ fn a_lost_rank_ends_the_others_only_once_they_make_their_next_call() {
 }
 
 #[test]
+fn ranks_that_drop_their_groups_as_soon_as_they_are_connected_finalize_mpi() {
+    for mpi in all() {
+        for ranks in [2, 3] {
+            let output = mpi.run(ranks, "collective_leave", &["at-once"]);
+            let (out, err) = texts(&output);
+            let is_clean = output.status.success() && !err.contains("MPI_Finalize");
+            assert!(is_clean, "{mpi:?} with {ranks} ranks: {out}\n{err}");
+        }
+    }
+}
+
+#[test]
 fn a_rank_that_drops_its_group_early_is_named_by_those_who_wait_for_it() {
     for mpi in all() {
         let jobs = ["0", "1", "2"].map(|left| words(["early", left]));
