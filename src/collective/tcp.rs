@@ -285,7 +285,12 @@ impl Transport for Tcp {
     }
 
     fn split(&mut self, color: u32, key: u32) -> Result<Box<dyn Transport>> {
-        (self.join)(self.part(color, key)?)
+        let part = self.part(color, key)?;
+        // All ranks have entered the split. If one of another color fails now, the next call says so.
+        self.members.links().is_joining = true;
+        let joined = (self.join)(part);
+        self.members.links().is_joining = false;
+        joined
     }
 
     fn abort(&mut self, code: u8, reason: &str) {

@@ -94,6 +94,8 @@ pub(crate) struct Links {
     /// A peer that was lost or gave up after its part in the current call, and when. The next call
     /// fails.
     noted: Option<(Culprit, Instant)>,
+    /// Whether the current call goes on in a part of the group, so that it is no next call.
+    pub(super) is_joining: bool,
     /// The first failure. Every later call fails in the same way.
     failed: Option<Arc<CollectiveError>>,
     /// The process that connected: in a forked child, the connections are still those of its
@@ -141,6 +143,7 @@ impl Links {
             watched: None,
             cancel,
             noted: None,
+            is_joining: false,
             failed: None,
             owner: Owner::current(),
         })
@@ -228,7 +231,8 @@ impl Links {
     fn check(&mut self) -> Result<()> {
         self.is_late = false;
         self.check_earlier()?;
-        self.noted.take().map_or(Ok(()), |(culprit, _)| Err(self.give_up(&[], culprit)))
+        let noted = self.noted.take_if(|_| !self.is_joining);
+        noted.map_or(Ok(()), |(culprit, _)| Err(self.give_up(&[], culprit)))
     }
 
     /// Fails if an earlier call failed, or if calls are canceled.

@@ -66,6 +66,22 @@ fn the_calls_of_a_part_name_ranks_by_their_numbers_in_the_job() {
 }
 
 #[test]
+fn a_split_that_all_ranks_have_entered_completes_although_ranks_of_another_color_fail() {
+    for turn in 0..20 {
+        for (over, results) in over_each(4, |group| {
+            let own = group.rank().index();
+            let mut half = group.split(own / 2, own)?;
+            if own < 2 {
+                half.all_reduce_sum(&mut vec![1.0; 3 + own as usize]).unwrap_err();
+            }
+            Ok::<_, CollectiveError>(())
+        }) {
+            assert!(results.iter().all(Result::is_ok), "{over}, turn {turn}: {results:?}");
+        }
+    }
+}
+
+#[test]
 fn lengths_that_differ_are_named_with_both_lengths() {
     for (over, errors) in over_each(2, |group| {
         let length = 100_000 + group.rank().index() as usize;
