@@ -126,7 +126,8 @@ impl<B: Default> Request<B> {
     }
 
     /// Like [`wait_within`](Request::wait_within), but returns `None` once `stop` returns true; the
-    /// buffer is then lost.
+    /// buffer is then lost. `stop` must not use MPI, whose calls wait until this one ends: it would
+    /// wait forever.
     ///
     /// # Errors
     /// As [`wait_within`](Request::wait_within).
@@ -224,7 +225,7 @@ impl Communicator {
     }
 
     /// Like [`all_gather_within`](Communicator::all_gather_within), but returns `None` once `stop`
-    /// returns true.
+    /// returns true. `stop` must not use MPI, as in [`wait_unless`](Request::wait_unless).
     ///
     /// # Errors
     /// As [`all_gather_within`](Communicator::all_gather_within).
