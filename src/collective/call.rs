@@ -157,7 +157,7 @@ impl Operation {
 impl Call {
     pub(super) const BARRIER: Call = Call::of(Barrier, 0);
     pub(super) const SPLIT: Call = Call::of(Split, 0);
-    /// What ranks exchange to share memory. No call of a user is the same.
+    /// What ranks exchange while they connect. No call of a user is the same.
     pub(super) const CONNECT: Call = Call::of(Connect, 0);
 
     /// Leaves the group. Over MPI, ranks compare it like every other call; over other transports,
@@ -177,9 +177,11 @@ impl Call {
         Call { kind: Some(kind), ..Call::of(operation, ANY) }
     }
 
-    /// A call whose arguments the rank itself refuses.
-    pub(super) fn refused(operation: Operation) -> Call {
-        Call { is_refused: true, ..Call::of(operation, 0) }
+    /// A call with this name whose arguments the rank itself refuses.
+    pub(super) fn refused(operation: Operation, name: &str) -> Call {
+        let fixed = Call { is_refused: true, ..Call::of(operation, 0) };
+        let any = Call { count: ANY, ..fixed };
+        if any.name() == name { any } else { fixed }
     }
 
     /// A call that moves numbers.
@@ -260,7 +262,7 @@ impl Call {
         if self.is_refused != other.is_refused {
             return "the rank with the invalid arguments has an error that says what is wrong with them";
         }
-        let is_same = self.operation == other.operation && self.root == other.root;
+        let is_same = self.name() == other.name() && self.root == other.root;
         if is_same && !self.is_message() {
             return if self.count == other.count {
                 "this call needs the same type and count on all ranks"
@@ -275,7 +277,10 @@ impl Call {
         // Of a `send_receive`, either half may have been compared.
         let is_answer = self.operation != other.operation || self.is_half && other.is_half;
         let values = |call: Call| (call.kind, call.count, call.meant);
-        if is_answer && values(self) != values(other) {
+        let has_same = values(self) == values(other);
+        if has_same && self.is_half != other.is_half {
+            "two ranks that exchange messages must both call send_receive"
+        } else if is_answer && !has_same {
             "a message needs the same count and type on both ranks"
         } else {
             "one rank must receive what the other sends, with the same count and type; send_receive does both"
@@ -322,7 +327,13 @@ impl Call {
 
     /// What the user calls.
     pub(super) fn name(self) -> &'static str {
-        if self.is_half { SEND_RECEIVE } else { self.operation.name() }
+        match self.operation {
+            _ if self.is_half => SEND_RECEIVE,
+            Broadcast if self.count == ANY => "broadcast_vec",
+            AllGather if self.count != ANY => "all_gather_into",
+            AllToAll if self.count != ANY => "all_to_all_into",
+            operation => operation.name(),
+        }
     }
 }
 

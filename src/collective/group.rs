@@ -158,7 +158,7 @@ impl Group {
         operation: Operation,
         reason: String,
     ) -> CollectiveError {
-        match self.next().meet(Call::refused(operation)) {
+        match self.next().meet(Call::refused(operation, call)) {
             Err(own @ (CollectiveError::Forked { .. } | CollectiveError::Canceled)) => own,
             _ => CollectiveError::Argument { call, reason },
         }

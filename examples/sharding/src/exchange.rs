@@ -136,7 +136,7 @@ mod tests {
             gather(&own, rank).map(drop).map_err(|error| error.to_string())
         });
         assert!(errors.unwrap()[0].as_ref().unwrap_err().starts_with(
-            "rank 1 called all_gather of 2 f32 for each rank, rank 0 all_gather of 1 f32 for each rank: "
+            "rank 1 called all_gather_into of 2 f32 for each rank, rank 0 all_gather_into of 1 f32 for each rank: "
         ));
     }
 }

@@ -60,7 +60,7 @@ fn two_ranks_whose_messages_do_not_match_learn_what_they_must_do() {
     let (half, groups) = (sent(kind, 3).as_half(true), "they are calls of two groups");
     ends(sent(kind, 3), received(kind, 3), groups);
     ends(half, received(kind, 3).as_half(true), groups);
-    ends(half, received(kind, 3), direction);
+    ends(half, received(kind, 3), "two ranks that exchange messages must both call send_receive");
     ends(sent(kind, 3), received(kind, 3).meaning(1), "a message needs the same count");
     let rule = sent(kind, 3).said.rule_broken_with(Call::BARRIER);
     assert_eq!(rule, "all ranks must make the same calls in the same order");
@@ -73,8 +73,10 @@ fn two_ranks_whose_messages_do_not_match_learn_what_they_must_do() {
     broken(gather(kind, 3), gather(kind, 2), "needs the same type and count on all ranks");
     let rule = gather(kind, 3).rule_broken_with(gather(other, 3));
     assert_eq!(rule, "this call needs the same type and count on all ranks");
+    let any = Call::of_any(AllGather, kind);
+    broken(any, Call::moving(AllGather, kind, 3), "the same calls in the same order");
     broken(gather(kind, 3), gather(kind, 3).with(1), "the same calls in the same order");
-    broken(gather(kind, 3), Call::refused(Gather), "says what is wrong with them");
+    broken(gather(kind, 3), Call::refused(Gather, "gather"), "says what is wrong with them");
 }
 
 #[test]
@@ -83,10 +85,19 @@ fn a_call_is_described_as_a_user_wrote_it() {
     let sum = of(Reduction::Sum, Results::ToAll);
     assert_eq!(sum.to_string(), "all_reduce_sum of 10 f32");
     let any = |operation| Call::of_any(operation, ElementKind::U8).with(3).to_string();
-    assert_eq!(any(Broadcast), "broadcast of any count of u8 from rank 3");
+    assert_eq!(any(Broadcast), "broadcast_vec of any count of u8 from rank 3");
+    assert_eq!(any(AllGather), "all_gather of any count of u8");
     assert_eq!(any(AllToAll), "all_to_all of any count of u8");
     assert_eq!(Call::BARRIER.to_string(), "barrier");
-    assert_eq!(Call::refused(Broadcast).to_string(), "broadcast with invalid arguments");
+    for (operation, name) in [
+        (Broadcast, "broadcast"),
+        (Broadcast, "broadcast_vec"),
+        (AllToAll, "all_to_all"),
+        (AllToAll, "all_to_all_into"),
+    ] {
+        let refused = Call::refused(operation, name).to_string();
+        assert_eq!(refused, format!("{name} with invalid arguments"));
+    }
     let complex = type_number("complex64").unwrap();
     assert_eq!(sum.meaning(complex).to_string(), "all_reduce_sum of 5 complex64");
     let short = Reduce::new(Reduction::Sum, Results::ToAll, ElementKind::I32, 10).call;
@@ -109,6 +120,8 @@ fn a_call_is_described_as_a_user_wrote_it() {
     assert!(mean.differs_in_length_alone(Call { count: 11, ..mean }));
     let moving = |operation| Call::moving(operation, ElementKind::Bf16, 8).with(1);
     assert_eq!(moving(Broadcast).to_string(), "broadcast of 8 bf16 from rank 1");
+    assert_eq!(moving(AllGather).to_string(), "all_gather_into of 8 bf16 for each rank");
+    assert_eq!(moving(AllToAll).to_string(), "all_to_all_into of 8 bf16 for each rank");
     assert_eq!(moving(Gather).to_string(), "gather of 8 bf16 for each rank to rank 1");
     assert_eq!(moving(Scatter).to_string(), "scatter of 8 bf16 for each rank from rank 1");
     assert_eq!(moving(Send).to_string(), "send of 8 bf16 to rank 1");

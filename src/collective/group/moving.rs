@@ -3,7 +3,7 @@
 use bytemuck::cast_slice;
 
 use super::Group;
-use crate::call::{Call, Operation};
+use crate::call::{Call, Operation, SEND_RECEIVE};
 use crate::element::Element;
 use crate::error::{CollectiveError, Result};
 use crate::transport::{gather_any, make_room, rooms};
@@ -59,7 +59,10 @@ impl Group {
     /// As [`Group::all_reduce_sum`]; [`CollectiveError::Argument`] if `root` is not a rank of the
     /// group.
     pub fn broadcast_vec<T: Element>(&mut self, values: &mut Vec<T>, root: u32) -> Result<()> {
-        self.check_root(Operation::Broadcast, Some(root))?;
+        if root >= self.size() {
+            let reason = self.no_rank(root);
+            return Err(self.refuse_as("broadcast_vec", Operation::Broadcast, reason));
+        }
         let is_root = self.rank().index() == root;
         let (call, transport) =
             (Call::of_any(Operation::Broadcast, T::KIND).with(root), self.next());
@@ -279,7 +282,7 @@ impl Group {
     }
 
     /// Sends `values` to rank `to`, which calls [`receive`](Group::receive) for as many values of
-    /// the same type. Returns once that rank has begun to receive them.
+    /// the same type. Waits until that rank has begun to receive them, as `MPI_Ssend` does.
     ///
     /// Only these two ranks make the call. Messages between two ranks are received in the order in
     /// which they are sent. Two ranks that send to each other, or ranks that send in a ring, call
@@ -365,7 +368,12 @@ impl Group {
         if (to, from) == (None, None) {
             return Ok(());
         }
-        if (to, from) == (Some(own), Some(own)) && values.len() == into.len() {
+        if (to, from) == (Some(own), Some(own)) {
+            let (sent, room) = (values.len(), into.len());
+            if sent != room {
+                let reason = format!("{sent} values, and room for {room}: both must be the same");
+                return Err(CollectiveError::Argument { call: SEND_RECEIVE, reason });
+            }
             into.copy_from_slice(values);
             return Ok(());
         }

@@ -430,6 +430,8 @@ fn what_is_wrong_with_arguments_says_what_is_needed() {
         let own = group.rank().index();
         [
             group.broadcast(&mut [1_u8], 99).unwrap_err(),
+            group.broadcast_vec(&mut vec![1_u8], 99).unwrap_err(),
+            group.send_receive(&[1_u8; 3], own, &mut [0; 4], own).unwrap_err(),
             group.gather(&[1_u8; 2], &mut [0; 3], own).unwrap_err(),
             group.all_to_all_into(&[1_u8; 4], &mut [0; 4]).unwrap_err(),
             group.all_to_all_into(&[1_u8; 3], &mut [0; 6]).unwrap_err(),
@@ -446,6 +448,8 @@ fn what_is_wrong_with_arguments_says_what_is_needed() {
         let itself = format!("send: rank {own} is this rank itself: name another one");
         let expected = [
             "broadcast: there is no rank 99: the group has ranks 0 to 2",
+            "broadcast_vec: there is no rank 99: the group has ranks 0 to 2",
+            "send_receive: 3 values, and room for 4: both must be the same",
             "gather: 3 values where 6 are needed: 2 for each of 3 ranks",
             "all_to_all_into: 4 values, which 3 ranks cannot share equally",
             "all_to_all_into: 3 values, and room for 6: both must be the same",

@@ -182,7 +182,7 @@ fn two_ranks_that_exchange_must_both_send_and_receive_at_once() {
             made.and_then(|()| group.barrier()).unwrap_err().to_string()
         }) {
             for error in errors {
-                let rule = "one rank must receive what the other sends, with the same count and type; send_receive does both";
+                let rule = "two ranks that exchange messages must both call send_receive";
                 assert!(error.contains(rule), "{over}, {index}: {error}");
             }
         }

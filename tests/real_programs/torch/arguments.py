@@ -64,7 +64,7 @@ DIFFERENT = {
     ),
     "broadcast of int16 with uint16": (moves(torch.int16), moves(torch.uint16), "4 int16", "4 uint16"),
     "BAND with BXOR": (bits(ReduceOp.BAND), bits(ReduceOp.BXOR), "all_reduce (band) of 4 i32", "all_reduce (bxor) of 4 i32"),
-    "BAND with all_gather": (bits(ReduceOp.BAND), gather, "all_reduce (band) of 4 i32", "all_gather of 4 i32"),
+    "BAND with all_gather": (bits(ReduceOp.BAND), gather, "all_reduce (band) of 4 i32", "all_gather_into of 4 i32"),
     "reduce_scatter BOR with SUM": (
         scattered(ReduceOp.BOR), scattered(ReduceOp.SUM), "reduce_scatter (bor) of 4 i32", "reduce_scatter_sum of 4 i32"
     ),
