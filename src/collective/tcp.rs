@@ -286,7 +286,7 @@ impl Transport for Tcp {
 
     fn split(&mut self, color: u32, key: u32) -> Result<Box<dyn Transport>> {
         let part = self.part(color, key)?;
-        // All ranks have entered the split. If one of another color fails now, the next call says so.
+        // All ranks have entered the split. If one of another color fails, the next call says so.
         self.members.links().is_joining = true;
         let joined = (self.join)(part);
         self.members.links().is_joining = false;
