@@ -258,7 +258,10 @@ fn loopback(
 ) -> Option<Finding> {
     let host = info.master_addr().ok()?;
     let first = found.first()?;
-    if !several_nodes(info)
+    // Some platforms give only the other ranks the address of rank 0's host.
+    let is_of_launcher = info.launcher() != Launcher::User && *host == Host::ANY;
+    if is_of_launcher && info.rank().is_first()
+        || !several_nodes(info)
         || !found.iter().all(|address| address.is_loopback() || address.is_unspecified())
     {
         return None;

@@ -34,8 +34,8 @@ fn openpbs_pbsdsh() {
 }
 
 #[test]
-fn scripts_of_grid_engine_and_cobalt() {
-    let cases: [(Pairs, &str, Severity); 8] = [
+fn scripts_of_other_batch_systems() {
+    let cases: [(Pairs, &str, Severity); 14] = [
         // `-pe smp 8` is also how to ask for the cores of one multithreaded program.
         (
             &[("PE_HOSTFILE", "/a"), ("NSLOTS", "8"), ("NHOSTS", "1")],
@@ -55,6 +55,16 @@ fn scripts_of_grid_engine_and_cobalt() {
         ),
         (&[("COBALT_JOBID", "7"), ("COBALT_JOBSIZE", "2")], "cobalt-not-a-task", Severity::Warning),
         (&[("COBALT_JOBID", "7"), ("COBALT_JOBSIZE", "1")], "cobalt-not-a-task", Severity::Note),
+        (&[("PJM_JOBID", "7"), ("PJM_MPI_PROC", "4")], "pjm-not-a-task", Severity::Warning),
+        (&[("PJM_JOBID", "7"), ("PJM_NODE", "1")], "pjm-not-a-task", Severity::Note),
+        (&[("K_MPI_JOB_ROLE", "launcher")], "mpijob-not-a-task", Severity::Warning),
+        (&[("K_MPI_JOB_ROLE", "worker")], "mpijob-not-a-task", Severity::Warning),
+        (
+            &[("LSB_JOBID", "7"), ("LSB_MCPU_HOSTS", "a 4"), ("LSF_PM_TASKID", "3")],
+            "lsf-not-a-task",
+            Severity::Warning,
+        ),
+        (&[("SLURM_JOB_ID", "7"), ("SLURM_NODEID", "1")], "slurm-not-a-task", Severity::Warning),
         (
             &[("SLURM_JOB_ID", "7"), ("SLURM_NTASKS_PER_NODE", "2")],
             "slurm-not-a-task",

@@ -332,6 +332,10 @@ fn where_one_of_several_names_is_no_place_the_number_of_a_process_still_warns() 
     for vars in [
         [("SNOWFLAKE_JOB_INDEX", "1"), ("SNOWFLAKE_JOBS_COUNT", "2")],
         [("ARNOLD_ID", "1"), ("ARNOLD_WORKER_NUM", "2")],
+        [("NGC_ARRAY_INDEX", "1"), ("NGC_ARRAY_SIZE", "2")],
+        [("MPIRANK", "0"), ("MPISIZE", "2")],
+        [("MP_CHILD", "0"), ("MP_PROCS", "2")],
+        [("PAI_TASK_INDEX", "1"), ("PAI_CURRENT_TASK_ROLE_TASK_COUNT", "2")],
         [("INDEX", "0"), ("NODE_IP_LIST", "10.0.0.1:8,10.0.0.2:8")],
         [("NEURON_PJRT_PROCESS_INDEX", "0"), ("NEURON_PJRT_PROCESSES_NUM_DEVICES", "32,32")],
     ] {

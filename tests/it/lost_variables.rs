@@ -45,6 +45,8 @@ fn assert_warns(command: impl Fn() -> Command, launcher: &str, ranks: usize) {
     assert!(check.contains("nothing was checked: ") && !check.contains(" met at "), "{check}");
     let asked = run("exec env -i MPIENV_LAUNCHER=alone PATH=\"$PATH\" mpienv exec -- true");
     assert!(!asked.contains("variables-lost"), "{asked}");
+    let by_image = run("exec env -i RANK=0 WORLD_SIZE=1 PATH=\"$PATH\" mpienv exec -- true");
+    assert_eq!(by_image.matches("warning [variables-lost]: ").count(), ranks, "{by_image}");
     // The variables are there.
     let plain = run("mpienv exec -- mpienv exec -- true");
     assert!(!plain.contains("variables-lost"), "{plain}");

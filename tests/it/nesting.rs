@@ -518,4 +518,8 @@ fn ranks_that_a_script_sets_in_a_worker_without_their_places_on_the_node_are_rep
     let show = "mpienv launch --nproc-per-node 2 -- env RANK=3 WORLD_SIZE=9 mpienv show";
     let found = lines(&mut nested(show));
     assert!(found.iter().any(|line| line.contains("warning [partly-inherited]: ")), "{found:?}");
+    // The export of a process by itself has no context.
+    let show = "eval \"$(mpienv export)\"; RANK=1 WORLD_SIZE=2 mpienv show";
+    let found = lines(&mut nested(show));
+    assert!(found.iter().any(|line| line.contains("warning [partly-inherited]: ")), "{found:?}");
 }

@@ -116,6 +116,11 @@ fn kubeflow_trainer_of_torch() {
     ];
     assert_eq!(node(vars), (Launcher::Kubernetes, 1, 2, "train-node-0-0.train".into()));
     assert_eq!(read(vars).unwrap().master_port().get(), 29400);
+    assert_eq!(read(vars).unwrap().findings(), []);
+    // A template that gives all pods one number.
+    let other = read(&[&vars[1..5], &[("PET_NODE_RANK", "0"), vars[5]]].concat()).unwrap();
+    let what = "PET_NODE_RANK=\"0\", but JOB_COMPLETION_INDEX=\"1\"";
+    assert_eq!(other.warnings()[0].what, what);
     // Torchtune's entry point sets no master.
     let error = read(&vars[..3]).unwrap().exports().unwrap_err().to_string();
     assert!(error.contains("MASTER_ADDR"), "{error}");

@@ -49,7 +49,7 @@ const STALE_MASTER: Vars = &[
 ];
 
 /// Jobs that probably have several processes, of which none got a place.
-const UNPLACED: [(Vars, &str); 14] = [
+const UNPLACED: [(Vars, &str); 17] = [
     (&[("SLURM_JOB_ID", "7"), ("SLURM_PROCID", "0")], "place-unknown"),
     (SCRIPT, "slurm-not-a-task"),
     (&[("SLURM_JOB_ID", "7"), ("SLURM_NNODES", "2")], "slurm-not-a-task"),
@@ -60,6 +60,9 @@ const UNPLACED: [(Vars, &str); 14] = [
     (&[("PE_HOSTFILE", "/a"), ("NSLOTS", "4")], "grid-engine-not-a-task"),
     (&[("COBALT_JOBID", "7"), ("COBALT_JOBSIZE", "4")], "cobalt-not-a-task"),
     (&[("OAR_JOB_ID", "7")], "oar-not-a-task"),
+    (&[("PJM_JOBID", "7"), ("PJM_NODE", "4")], "pjm-not-a-task"),
+    (&[("K_MPI_JOB_ROLE", "launcher")], "mpijob-not-a-task"),
+    (&[("JAX_COORDINATOR_ADDRESS", "h:1234")], "place-unknown"),
     (&[("AZ_BATCH_NODE_LIST", "10.0.0.4;10.0.0.5")], "azure-batch-not-a-task"),
     (&[("OMPI_COMM_WORLD_LOCAL_RANK", "1")], "place-unknown"),
     (&[("LOCAL_RANK", "0"), ("LOCAL_WORLD_SIZE", "4")], "place-unknown"),

@@ -437,6 +437,34 @@ fn the_module_prints_the_commands_warnings_once() {
 }
 
 #[test]
+fn processes_of_multiprocessing_that_would_each_be_the_only_rank_are_reported() {
+    let Some(fresh) = Fresh::new() else { return };
+    write_torch(&fresh);
+    fresh.write(
+        "spawn.py",
+        "import multiprocessing, os, sys\nimport mpienv_rs as mpienv\n\
+         def work(rank):\n    if len(sys.argv) > 1:\n        os.environ['RANK'] = str(rank)\n    \
+         mpienv.init_process_group('gloo')\n\
+         if __name__ == '__main__':\n    context = multiprocessing.get_context('spawn')\n    \
+         ranks = [context.Process(target=work, args=(rank,)) for rank in range(2)]\n    \
+         for rank in ranks:\n        rank.start()\n    for rank in ranks:\n        rank.join()\n",
+    );
+    let warned = |words: &[&str], vars: &[(&str, &str)]| {
+        let mut python = fresh.command(fresh.bin().join("python").to_str().unwrap());
+        let output =
+            python.arg("spawn.py").args(words).envs(vars.iter().copied()).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        assert_eq!(sorted(&String::from_utf8(output.stdout).unwrap()).len(), 2);
+        let said = String::from_utf8(output.stderr).unwrap();
+        said.matches("warning: multiprocessing has started this process").count()
+    };
+    assert_eq!(warned(&[], &[]), 2);
+    assert_eq!(warned(&[], &[("MPIENV_LAUNCHER", "alone")]), 0);
+    let size = [("WORLD_SIZE", "2"), ("MASTER_ADDR", "127.0.0.1")];
+    assert_eq!(warned(&["set-rank"], &size), 0);
+}
+
+#[test]
 fn what_is_wrong_is_an_error_with_the_commands_own_text() {
     let Some(fresh) = Fresh::new() else { return };
     let raised = |script: &str| {

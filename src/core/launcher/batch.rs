@@ -18,8 +18,8 @@ use crate::launcher::{display_variable, first_set, pbs};
 struct System {
     title: &'static str,
     code: &'static str,
-    /// What runs once.
-    once: &'static str,
+    /// What it runs, and how often.
+    runs: &'static str,
     /// Variables that only a job of this system has.
     jobs: &'static [&'static str],
     /// Returns what shows how large the job is.
@@ -60,15 +60,23 @@ static SYSTEMS: &[System] = &[
     System {
         title: "PBS",
         code: "pbs-not-a-task",
-        once: SCRIPT,
+        runs: SCRIPT,
         jobs: &[pbs::JOB],
         size: pbs::size,
         start: "start the program with mpirun or mpiexec, which start every process",
     },
     System {
+        title: "LSF's blaunch",
+        code: "lsf-not-a-task",
+        runs: "a command once on each host that it is given, and sets no number of tasks",
+        jobs: &["LSF_PM_TASKID"],
+        size: |_| None,
+        start: "start the program with jsrun or mpirun, which start every process",
+    },
+    System {
         title: "LSF",
         code: "lsf-not-a-task",
-        once: SCRIPT,
+        runs: SCRIPT,
         jobs: &["LSB_JOBID"],
         size: |environment| {
             pairs(environment, "LSB_MCPU_HOSTS")
@@ -77,9 +85,28 @@ static SYSTEMS: &[System] = &[
         start: "start the program with jsrun or mpirun, which start every process",
     },
     System {
+        title: "Kubeflow's MPI operator",
+        code: "mpijob-not-a-task",
+        runs: "the launcher's command once, and no other program than sshd in a worker",
+        jobs: &["K_MPI_JOB_ROLE"],
+        size: |_| None,
+        start: "start the program with mpirun in the launcher's pod, which starts every process",
+    },
+    System {
+        title: "Fujitsu's job manager",
+        code: "pjm-not-a-task",
+        runs: SCRIPT,
+        jobs: &["PJM_JOBID"],
+        size: |environment| {
+            let of_slots = counted(environment, "PJM_MPI_PROC", Size::of_slots);
+            of_slots.or_else(|| counted(environment, "PJM_NODE", Size::of_hosts))
+        },
+        start: "start the program with mpiexec, which starts every process",
+    },
+    System {
         title: "Grid Engine",
         code: "grid-engine-not-a-task",
-        once: SCRIPT,
+        runs: SCRIPT,
         // Users and other programs have a variable JOB_ID too.
         jobs: &["PE_HOSTFILE", "SGE_O_HOST"],
         size: |environment| {
@@ -91,7 +118,7 @@ static SYSTEMS: &[System] = &[
     System {
         title: "Cobalt",
         code: "cobalt-not-a-task",
-        once: SCRIPT,
+        runs: SCRIPT,
         jobs: &["COBALT_JOBID"],
         size: |environment| counted(environment, "COBALT_JOBSIZE", Size::of_hosts),
         start: "start the program with aprun or mpirun, which start every process",
@@ -99,7 +126,7 @@ static SYSTEMS: &[System] = &[
     System {
         title: "OAR",
         code: "oar-not-a-task",
-        once: SCRIPT,
+        runs: SCRIPT,
         jobs: &["OAR_JOB_ID", "OAR_JOBID", OAR_FILE],
         size: |environment| {
             let file = NodeFile::read(environment, OAR_FILE).filter(|file| file.hosts > 0)?;
@@ -111,7 +138,8 @@ static SYSTEMS: &[System] = &[
     System {
         title: "Azure Batch",
         code: "azure-batch-not-a-task",
-        once: "a multi-instance task's command",
+        runs: "a multi-instance task's command once, on the first of its hosts, however many processes the task \
+               requests",
         jobs: &azure::OF_TASKS,
         size: |environment| {
             let (name, hosts) = azure::listed(environment)?;
@@ -128,13 +156,14 @@ pub(crate) const SGE_SLOTS: &str = "NSLOTS";
 /// OAR's file of hosts.
 const OAR_FILE: &str = "OAR_NODEFILE";
 
-/// What most systems run once.
-const SCRIPT: &str = "a job's script";
+/// What most systems run.
+const SCRIPT: &str =
+    "a job's script once, on the first of its hosts, however many processes the job requests";
 
 /// Reports a batch script, which runs once, however many processes the job has.
 pub(crate) fn script(environment: &Environment, by_itself: &str) -> Option<Finding> {
     let (system, job) = of_job(environment)?;
-    let System { title, code, once, start, .. } = *system;
+    let System { title, code, runs, start, .. } = *system;
     let size = (system.size)(environment);
     let several = size.as_ref().is_none_or(|size| size.is_several);
     let shown = display_variable(environment, job);
@@ -146,10 +175,7 @@ pub(crate) fn script(environment: &Environment, by_itself: &str) -> Option<Findi
         severity: if several { Severity::Warning } else { Severity::Note },
         code,
         what: format!("{shown}{size} {verb} set, and no launcher's variables are"),
-        why: format!(
-            "{title} runs {once} once, on the first of its hosts, however many processes the job requests: mpienv \
-             treats this process as the only one"
-        ),
+        why: format!("{title} runs {runs}: mpienv treats this process as the only one"),
         remedy: format!("for a job of several processes, {start}; {by_itself}"),
     })
 }

@@ -6,7 +6,9 @@
 //! `JOB-0.SERVICE`. A JobSet counts the pods of each of its jobs from 0: with several jobs, set
 //! `NODE_RANK` and `NNODES`.
 
+use crate::environment::digits;
 use crate::error::{Reason, quote};
+use crate::finding::Finding;
 use crate::launcher::prelude::*;
 use crate::launcher::user::{self, LOCAL_WORLD_SIZE};
 
@@ -83,6 +85,16 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     let vars: PetVars = marker.read(environment)?;
     let placement = marker.node(by(NODE_RANK, vars.node_rank), by(NODES, vars.nodes))?;
     let mut placement = placement.with_workers(PER_NODE, vars.per_node);
+    // Kubeflow Trainer's number is that of the indexed job.
+    let index = environment.text(INDEX).and_then(digits::<u32>);
+    if index.is_some_and(|index| index != vars.node_rank) {
+        placement.findings.push(Finding::warning(
+            "launchers-disagree",
+            [NODE_RANK, INDEX].map(|name| display_variable(environment, name)).join(", but "),
+            "several pods may have one number, so that each of them becomes the same rank",
+            format!("unset {NODE_RANK} and {NODES} in the template of the pods, and set NNODES and MASTER_ADDR"),
+        ));
+    }
     // Users set these for torchrun, too.
     placement.master_addr = environment.setting(MASTER_ADDR)?;
     placement.master_port = environment.setting(MASTER_PORT)?;

@@ -175,6 +175,9 @@ pub(crate) fn outside_of_steps(environment: &Environment) -> Option<Finding> {
     };
     let several = sizes.into_iter().find(is_of_several);
     let several = several.or_else(|| JOB_LISTS.into_iter().find(lists_several));
+    // A script runs on the first node.
+    let is_elsewhere = |name: &&str| !matches!(environment.text(name), None | Some("0"));
+    let several = several.or(Some(NODE_ID).filter(is_elsewhere));
     // If the job has one task, a script without srun is just as good.
     let is_small = several.is_none();
     let shown = display_variable(environment, evidence);

@@ -249,6 +249,13 @@ def init_process_group(
                 f"({found.sources[name]}); leave out rank and world_size, and if no launcher has started this process, "
                 "set RANK, WORLD_SIZE and MASTER_ADDR in os.environ before the call"
             )
+    silent = quiet or os.environ.get("MPIENV_QUIET") or os.environ.get("MPIENV_LAUNCHER")
+    if found.world_size == 1 and not silent and importlib.import_module("multiprocessing").parent_process():
+        _warn(
+            "warning: multiprocessing has started this process, and mpienv treats it as the only rank: if it has started "
+            "others, each of them becomes rank 0; set RANK, WORLD_SIZE and MASTER_ADDR in os.environ before the call, or "
+            "MPIENV_LAUNCHER=alone for a process by itself\n"
+        )
     place = export(overwrite, quiet=quiet)
     threads = _place(_asked())[2]
     if os.environ.get("MPIENV_THREADS", "").strip() != "keep":

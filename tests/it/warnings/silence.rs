@@ -120,4 +120,8 @@ fn ranks_to_which_mpirun_passes_a_request_to_be_alone_warn_and_a_ranks_own_comma
     for inside in ["MPIENV_LAUNCHER=alone", "export MPIENV_LAUNCHER=alone; exec"] {
         assert_eq!(said("", inside), "", "{inside}");
     }
+    let place = "RANK=0 WORLD_SIZE=1";
+    let inherited = said("user", place);
+    assert_eq!(inherited.matches("[launchers-disagree]").count(), 2, "{inherited}");
+    assert_eq!(said("", &format!("MPIENV_LAUNCHER=user {place}")), "");
 }

@@ -29,7 +29,8 @@ fn the_quick_start_on_two_hosts_with_names_or_without_prints_the_losses_of_one()
     let Some(hosts) = Hosts::up("quick", 2, &[("TWO_HOSTS_IPV6", "1")]) else { return };
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let output = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
-    let words = ["--lr", "0.4", "--init", "mindspore-1.x", "--output"];
+    // A busy machine takes long: only a hang reaches this limit.
+    let words = ["--timeout", "600", "--lr", "0.4", "--init", "mindspore-1.x", "--output"];
     let alone = Command::new(QUICKSTART)
         .env_clear()
         .args(["--threads", "8"])

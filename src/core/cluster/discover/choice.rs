@@ -6,6 +6,7 @@ use crate::cluster::{master, overrides};
 use crate::environment::Environment;
 use crate::error::{Error, Reason};
 use crate::launcher::starter::{self, Starter};
+use crate::launcher::user::WORLD_SIZE;
 use crate::launcher::{Change, Launcher, Marker, is_shared, markers, slurm, specs};
 use crate::value::sourced::{Source, Sourced};
 
@@ -58,7 +59,9 @@ fn asked_for(
         context.launcher == launcher && changed(environment, context).is_empty()
     });
     // If the ranks of a launcher inherit the variable, each of them is alone.
-    let is_inherited = launcher == Launcher::Alone && explicit.source == overrides::LAUNCHER;
+    let is_alone = launcher == Launcher::Alone
+        || launcher == Launcher::User && environment.text(WORLD_SIZE) == Some("1");
+    let is_inherited = is_alone && explicit.source == overrides::LAUNCHER;
     let rest = if is_inherited { markers(environment).collect() } else { Vec::new() };
     Ok(Choice { rest, is_of_context, ..Choice::new(marker, explicit.source.clone()) })
 }

@@ -41,12 +41,16 @@ const INDEPENDENT: &str = "CI CIRCLE SNAP BUILDKITE SEMAPHORE TEST TESTS JEST VI
                            XDIST SHARD ARRAY CLOUD_RUN PARSL";
 
 /// Numbers that do not follow these rules, each with its size: those of Snowflake's jobs,
-/// ByteDance's Arnold, NVIDIA's Grove and NVIDIA NIM.
+/// ByteDance's Arnold, NVIDIA's Grove, NIM and Base Command, NEC MPI, IBM POE and OpenPAI.
 const PAIRS: &[(&str, &str)] = &[
     ("SNOWFLAKE_JOB_INDEX", "SNOWFLAKE_JOBS_COUNT"),
     ("ARNOLD_ID", "ARNOLD_WORKER_NUM"),
     ("GROVE_PCLQ_POD_INDEX", "GROVE_PCSG_TEMPLATE_NUM_PODS"),
     ("NIM_NODE_RANK", "NIM_NUM_COMPUTE_NODES"),
+    ("NGC_ARRAY_INDEX", "NGC_ARRAY_SIZE"),
+    ("MPIRANK", "MPISIZE"),
+    ("MP_CHILD", "MP_PROCS"),
+    ("PAI_TASK_INDEX", "PAI_CURRENT_TASK_ROLE_TASK_COUNT"),
 ];
 
 /// The same with a list that has a member for each: those of Tencent's Taiji, Google's TPU hosts and

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use super::foreign::ONE_OF_SEVERAL;
-use super::{Place, foreign, unplaced};
+use super::{Place, foreign, parents, unplaced};
 use crate::cluster::answer::PMIX_RANK;
 use crate::cluster::context::Context;
 use crate::cluster::own_variables::misspelled;
@@ -24,8 +24,7 @@ use crate::value::sourced::{Known, Sourced, source_of, value_of};
 /// Returns all findings about this process's place.
 pub(super) fn findings(place: &Place<'_>, others: &[Other]) -> Vec<Finding> {
     let Place { whole, environment, placement, outer, .. } = place;
-    let inherited =
-        outer.as_ref().and_then(|outer| partly_inherited(environment, placement, outer));
+    let inherited = partly_inherited(environment, placement, outer.as_ref());
     let more = [
         local_rank_order(placement),
         stale_agent_store(environment, placement),
@@ -207,22 +206,34 @@ fn stale_agent_store(environment: &Environment, placement: &Placement) -> Option
     ))
 }
 
-/// Reports a new RANK and WORLD_SIZE whose local variables still belong to the outer process.
+/// Reports a new RANK and WORLD_SIZE whose local variables still belong to the outer process, or to
+/// a process by itself, whose export has no context.
 fn partly_inherited(
     environment: &Environment,
     placement: &Placement,
-    outer: &Context,
+    outer: Option<&Context>,
 ) -> Option<Finding> {
     let names = [LOCAL_RANK, LOCAL_WORLD_SIZE];
-    let is_left = |name: &&str| outer.seen.is_known(environment, name);
+    let is_left = |name: &&str| outer.is_some_and(|outer| outer.seen.is_known(environment, name));
     let is_same = [RANK, WORLD_SIZE].iter().all(is_left);
-    if placement.launcher() != Launcher::User || is_same || !names.iter().all(is_left) {
+    let of_outer = !is_same && names.iter().all(is_left);
+    let of_one = [(LOCAL_RANK, "0"), (LOCAL_WORLD_SIZE, "1"), (NODE_RANK, "0")];
+    let of_one = of_one.iter().all(|(name, value)| environment.text(name) == Some(value));
+    let is_changed = of_outer || of_one && placement.rank.value > 0;
+    if placement.launcher() != Launcher::User || !is_changed {
         return None;
     }
     let known = names.map(|name| display_variable(environment, name)).join(" and ");
+    let what = match of_outer {
+        true => format!("RANK or WORLD_SIZE has changed since mpienv set it, but {known} have not"),
+        false => format!(
+            "{}, but {known} are those of the first node's only rank",
+            display_variable(environment, RANK)
+        ),
+    };
     Some(Finding::warning(
         "partly-inherited",
-        format!("RANK or WORLD_SIZE has changed since mpienv set it, but {known} have not"),
+        what,
         "LOCAL_RANK may still be that of the parent process",
         format!(
             "set {LOCAL_RANK} and {LOCAL_WORLD_SIZE} together with RANK and WORLD_SIZE, or unset them"
@@ -283,8 +294,13 @@ pub(super) fn one_of_several(place: &Place<'_>, others: &[Other]) -> Option<Find
         outer.launcher == Launcher::Alone && [RANK, WORLD_SIZE].iter().all(is_known)
     };
     let are_new = own.is_some() || outer.as_ref().is_some_and(is_left);
+    // A process that mpienv has started has been compared with its parents before.
+    let parents = || match own.is_none() && outer.is_none() {
+        true => parents::finding(environment, ""),
+        false => None,
+    };
     let sign = match is_by_hand || own.is_some() {
-        true => unplaced::beside_one_rank(&without_place(environment), are_new),
+        true => unplaced::beside_one_rank(&without_place(environment), are_new).or_else(parents),
         false => foreign::of_launched(environment),
     }?;
     let remedy = format!(
@@ -397,12 +413,11 @@ fn disagreements(place: &Place<'_>, others: &[Other]) -> Vec<Finding> {
     let placements = others.iter().filter_map(|(_, read)| read.as_ref());
     let differing =
         placements.filter(|other| differ(placement, other) && !is_around(other, placement));
+    let is_asked = choice.source == overrides::LAUNCHER;
     let known = |other: &Placement| match choice.starter {
-        _ if placement.launcher() == Launcher::Alone => {
-            (!passes_on(whole, other.launcher())).then(|| {
-                format!("{}={} is set for this process", overrides::LAUNCHER, Launcher::Alone)
-            })
-        }
+        _ if is_asked => (!passes_on(whole, other.launcher())).then(|| {
+            format!("{}={} is set for this process", overrides::LAUNCHER, placement.launcher())
+        }),
         _ if is_of_daemon(environment, placement, other) => {
             Some("Slurm's variables belong to Open MPI's daemon on this node".to_owned())
         }
@@ -411,7 +426,7 @@ fn disagreements(place: &Place<'_>, others: &[Other]) -> Vec<Finding> {
         )),
         _ => None,
     };
-    differing.map(|other| disagreement(placement, other, known(other))).collect()
+    differing.map(|other| disagreement(placement, other, known(other), is_asked)).collect()
 }
 
 /// Returns whether a launcher has given its ranks the request to be alone, which a user has probably
@@ -472,7 +487,12 @@ fn is_around(outer: &Placement, placement: &Placement) -> bool {
 }
 
 /// Returns a note if it is known to whom the other variables belong, and otherwise a warning.
-fn disagreement(placement: &Placement, other: &Placement, known: Option<String>) -> Finding {
+fn disagreement(
+    placement: &Placement,
+    other: &Placement,
+    known: Option<String>,
+    is_asked: bool,
+) -> Finding {
     let is_local = placement.world() == other.world();
     let shown = |known: &Known<u32>| value_of(known).map_or("?".into(), |n| n.to_string());
     let place = |p: &Placement| {
@@ -486,9 +506,9 @@ fn disagreement(placement: &Placement, other: &Placement, known: Option<String>)
             _ => format!("{said} ({}, {})", source_of(&rank), source_of(&size)),
         }
     };
-    let is_left = match placement.launcher() {
-        Launcher::Alone => ONE_OF_SEVERAL,
-        _ => "the variables of one of them are left from an outer or earlier job",
+    let is_left = match is_asked {
+        true => ONE_OF_SEVERAL,
+        false => "the variables of one of them are left from an outer or earlier job",
     };
     Finding::new(
         if known.is_some() { Severity::Note } else { Severity::Warning },
@@ -499,15 +519,16 @@ fn disagreement(placement: &Placement, other: &Placement, known: Option<String>)
             known.as_deref().unwrap_or(is_left),
             placement.launcher().title()
         ),
-        match placement.launcher() {
-            Launcher::Alone => format!(
+        match is_asked {
+            true => format!(
                 "unset {}; for one process by itself, unset the variables of {} too",
                 overrides::LAUNCHER,
                 other.launcher().title()
             ),
-            launcher => format!(
-                "unset the variables of the launcher that did not start this process, or set {} to {launcher} or {}",
+            false => format!(
+                "unset the variables of the launcher that did not start this process, or set {} to {} or {}",
                 overrides::LAUNCHER,
+                placement.launcher(),
                 other.launcher()
             ),
         },

@@ -4,7 +4,7 @@ use crate::cluster::context::CONTEXT;
 use crate::cluster::info::ClusterInfo;
 use crate::cluster::overrides;
 use crate::environment::Environment;
-use crate::finding::Finding;
+use crate::finding::{Finding, Severity};
 use crate::launcher::starter::{Process, ancestors};
 use crate::launcher::{Launcher, markers, slurm, specs};
 
@@ -25,9 +25,9 @@ const SESSIONS: &[&str] = &[
 const COUNTS: &[&str] = &["-n", "-np", "--n", "--np", "-c"];
 
 /// Programs that start workers on one node, each with the command in which they do so, if it has
-/// several.
+/// several. Newer versions of torchrun change the name of their process.
 const WORKER_STARTERS: &[(&str, &[&str])] =
-    &[("mpienv", &["launch", "simulate"]), ("torchrun", &[])];
+    &[("mpienv", &["launch", "simulate"]), ("torchrun", &[]), ("pt_elastic", &[])];
 
 /// Their options that say how many workers or nodes there are, without leading hyphens, and with
 /// hyphens inside.
@@ -44,13 +44,18 @@ pub(super) fn finding(environment: &Environment, by_itself: &str) -> Option<Find
         let who = || format!("{} (process {})", parent.name, parent.id);
         let starts_several = match specs().find_map(|spec| parent.runs(spec.starters)) {
             Some(slurm::STARTER) => Some(slurm::starts_tasks(&parent.words())),
-            Some(_) => Some(
-                !starts_one(&parent.words()) && !parents.peek().is_some_and(mpiexec_starts_one),
-            ),
+            Some(_) if starts_one(&parent.words()) => return None,
+            Some(_) if parents.peek().is_some_and(mpiexec_starts_one) => return None,
+            Some(_) => Some(true),
             None => starts_workers(&parent).then_some(true),
         };
         if let Some(several) = starts_several {
-            return several.then(|| lost(format!("{} started this process", who()), by_itself));
+            let mut lost = lost(format!("{} started this process", who()), by_itself);
+            // A batch script of one process is as good as a task.
+            if !several {
+                lost.severity = Severity::Note;
+            }
+            return Some(lost);
         }
         if let Some(place) = placed(&parent.environment()) {
             let (rank, size) = (place.rank(), place.world_size());

@@ -12,8 +12,8 @@ use crate::finding::{Finding, Severity};
 use crate::launcher::placement::Placement;
 use crate::launcher::user::{COUNT, LOCAL_RANK, NODES};
 use crate::launcher::{
-    Launcher, MASTER, Starts, batch, display_variable, first_set, flux, google_batch, kubernetes,
-    oneccl, pbs, slurm, user,
+    Launcher, MASTER, Starts, batch, display_variable, first_set, flux, google_batch, jax,
+    kubernetes, oneccl, pbs, slurm, user,
 };
 use crate::value::host::{Host, first_label};
 use crate::value::sourced::value_of;
@@ -28,6 +28,8 @@ pub(crate) const CODES: &[&str] = &[
     "flux-not-a-task",
     "pbs-not-a-task",
     "lsf-not-a-task",
+    "mpijob-not-a-task",
+    "pjm-not-a-task",
     "grid-engine-not-a-task",
     "cobalt-not-a-task",
     "oar-not-a-task",
@@ -219,14 +221,16 @@ fn master_alone(environment: &Environment) -> Option<Finding> {
     if first_set(environment, &[NODES, COUNT, kubernetes::NODES]).is_some() {
         return None;
     }
-    let host = environment.text(MASTER[0])?.parse::<Host>().ok()?;
+    let variable = first_set(environment, &[MASTER[0], jax::COORDINATOR])?;
+    let (host, _) = Host::parse_with_port(environment.text(variable)?).ok()?;
+    let launcher = if variable == MASTER[0] { Launcher::User } else { Launcher::Jax };
     let name = host.address().is_none().then(|| host.to_string().to_ascii_lowercase())?;
     let of_system =
         environment.is_current().then(|| fs::read_to_string("/proc/sys/kernel/hostname"));
     let own = [of_system.and_then(Result::ok), environment.text("HOSTNAME").map(str::to_owned)];
     let is_own = |own: &String| first_label(own.trim()).eq_ignore_ascii_case(first_label(&name));
     let is_far = !name.contains("localhost") && !own.iter().flatten().any(is_own);
-    is_far.then(|| incomplete(environment, Launcher::User, MASTER[0], Severity::Warning))
+    is_far.then(|| incomplete(environment, launcher, variable, Severity::Warning))
 }
 
 /// Reports a variable of a launcher without those that identify it.
