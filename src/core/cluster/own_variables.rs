@@ -71,7 +71,10 @@ pub(crate) fn misspelled(environment: &Environment) -> impl Iterator<Item = Find
     names.filter(move |name| !(is_service && is_of_service(name))).map(|name| {
         let names = own().map(|(own, _)| own);
         let meant = names.min_by_key(|own| (mistakes(own, name), Reverse(own.len())));
-        unknown_variable(name, meant.filter(|meant| mistakes(meant, name) <= MOST_MISTAKES))
+        let meant = meant.filter(|meant| mistakes(meant, name) <= MOST_MISTAKES);
+        // Nothing but RANK is the rank, for one.
+        let plain = name.strip_prefix(PREFIX).and_then(|plain| all().find(|own| own.0 == plain));
+        unknown_variable(name, plain.map(|(plain, _)| plain).or(meant))
     })
 }
 
@@ -82,12 +85,15 @@ fn is_known(name: &str) -> bool {
         || name.strip_prefix(MARK).is_some_and(is_mark)
 }
 
-/// Returns the names in the table that begin with mpienv's prefix, and their meanings.
-fn own() -> impl Iterator<Item = (&'static str, &'static str)> {
+/// Returns the names in the table, and their meanings.
+fn all() -> impl Iterator<Item = (&'static str, &'static str)> {
     let rows = OWN_VARIABLES.iter();
-    let names =
-        rows.flat_map(|&(names, meaning)| names.split(", ").map(move |name| (name, meaning)));
-    names.filter(|(name, _)| name.starts_with(PREFIX))
+    rows.flat_map(|&(names, meaning)| names.split(", ").map(move |name| (name, meaning)))
+}
+
+/// Returns those that begin with mpienv's prefix.
+fn own() -> impl Iterator<Item = (&'static str, &'static str)> {
+    all().filter(|(name, _)| name.starts_with(PREFIX))
 }
 
 fn unknown_variable(name: &str, meant: Option<&str>) -> Finding {
@@ -138,6 +144,7 @@ mod tests {
     fn a_name_that_is_not_ours_is_reported_with_the_one_that_it_resembles() {
         for (name, meant) in [
             ("MPIENV_TOKN", Some("; did you mean MPIENV_TOKEN?")),
+            ("MPIENV_RANK", Some("; did you mean RANK?")),
             ("MPIENV_AUHT", Some("; did you mean MPIENV_AUTH?")),
             ("MPIENV_LAUNCER", Some("; did you mean MPIENV_LAUNCHER?")),
             ("MPIENV_PORTRANGE", Some("; did you mean MPIENV_PORT_RANGE?")),
