@@ -258,9 +258,7 @@ fn loopback(
 ) -> Option<Finding> {
     let host = info.master_addr().ok()?;
     let first = found.first()?;
-    // Some platforms give only the other ranks the address of rank 0's host.
-    let is_of_launcher = info.launcher() != Launcher::User && *host == Host::ANY;
-    if is_of_launcher && info.rank().is_first()
+    if info.lacks_own_address()
         || !several_nodes(info)
         || !found.iter().all(|address| address.is_loopback() || address.is_unspecified())
     {

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use crate::cluster::azure::AzureVars;
 use crate::cluster::discover::unplaced;
 use crate::cluster::info::ClusterInfo;
+use crate::cluster::master::Scope;
 use crate::environment::{Environment, Variables as _};
 use crate::error::Error;
 use crate::launcher::starter::{Starter, ancestors};
@@ -88,6 +89,14 @@ impl ClusterInfo {
     /// Returns the environment from which the place was read.
     pub fn environment(&self) -> &Environment {
         &self.inherited
+    }
+
+    /// Returns whether this is rank 0, and a platform gives its address only to the other ranks.
+    pub fn lacks_own_address(&self) -> bool {
+        let is_any = self.master_addr().is_ok_and(|host| *host == Host::ANY);
+        let is_of_platform =
+            self.launcher() != Launcher::User && self.meeting.addr_scope == Scope::Job;
+        is_any && is_of_platform && self.rank().is_first()
     }
 
     /// Returns whether nothing says which interfaces NCCL uses.
