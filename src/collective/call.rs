@@ -157,7 +157,7 @@ impl Operation {
 impl Call {
     pub(super) const BARRIER: Call = Call::of(Barrier, 0);
     pub(super) const SPLIT: Call = Call::of(Split, 0);
-    /// What ranks exchange while they connect. No call of a user is the same.
+    /// What ranks exchange to share memory. No call of a user is the same.
     pub(super) const CONNECT: Call = Call::of(Connect, 0);
 
     /// Leaves the group. Over MPI, ranks compare it like every other call; over other transports,

@@ -26,7 +26,7 @@ use std::time::Duration;
 
 use self::moving::{MOVED, others};
 use self::sum::Sum;
-use self::watch::{LAUNCHER_FIRST, Socket, Watch};
+use self::watch::{FIRST_WORD, LAUNCHER_FIRST, Socket, Watch};
 use super::builder::Timeouts;
 use super::call::{Call, Message, Reduce};
 use super::cancel::{Cancel, Canceller};
@@ -110,11 +110,9 @@ impl Mpi {
         let library = format!("{}, {}", world.library().display(), world.version());
         let (cancel, failed) = (Arc::default(), OnceLock::new());
         let job = Arc::new(Job { watch, timeout, spins, library, cancel, failed });
-        let mpi = Mpi::of(job, Ranks::World(world), (0..rank.size()).collect());
         // Dropping the group ends rank 0's watch, to which another rank may still connect.
-        mpi.job.watch.notes([Call::CONNECT; 2], &mpi.numbers);
-        mpi.call(|ranks| ranks.start_barrier()?.wait_within(timeouts.connecting))?;
-        Ok(mpi)
+        world.communicator().start_barrier()?.wait_within(timeouts.connecting + FIRST_WORD)?;
+        Ok(Mpi::of(job, Ranks::World(world), (0..rank.size()).collect()))
     }
 
     fn of(job: Arc<Job>, ranks: Ranks, numbers: Arc<[u32]>) -> Mpi {

@@ -35,7 +35,7 @@ fn openpbs_pbsdsh() {
 
 #[test]
 fn scripts_of_other_batch_systems() {
-    let cases: [(Pairs, &str, Severity); 14] = [
+    let cases: [(Pairs, &str, Severity); 15] = [
         // `-pe smp 8` is also how to ask for the cores of one multithreaded program.
         (
             &[("PE_HOSTFILE", "/a"), ("NSLOTS", "8"), ("NHOSTS", "1")],
@@ -55,7 +55,16 @@ fn scripts_of_other_batch_systems() {
         ),
         (&[("COBALT_JOBID", "7"), ("COBALT_JOBSIZE", "2")], "cobalt-not-a-task", Severity::Warning),
         (&[("COBALT_JOBID", "7"), ("COBALT_JOBSIZE", "1")], "cobalt-not-a-task", Severity::Note),
-        (&[("PJM_JOBID", "7"), ("PJM_MPI_PROC", "4")], "pjm-not-a-task", Severity::Warning),
+        (
+            &[("PJM_JOBID", "7"), ("PJM_NODE", "1"), ("PJM_MPI_PROC", "4")],
+            "pjm-not-a-task",
+            Severity::Warning,
+        ),
+        (
+            &[("PJM_JOBID", "7"), ("PJM_NODE", "4"), ("PJM_MPI_PROC", "1")],
+            "pjm-not-a-task",
+            Severity::Warning,
+        ),
         (&[("PJM_JOBID", "7"), ("PJM_NODE", "1")], "pjm-not-a-task", Severity::Note),
         (&[("K_MPI_JOB_ROLE", "launcher")], "mpijob-not-a-task", Severity::Warning),
         (&[("K_MPI_JOB_ROLE", "worker")], "mpijob-not-a-task", Severity::Warning),

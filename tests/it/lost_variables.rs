@@ -90,7 +90,9 @@ fn tasks_of_slurm_without_its_variables_warn_and_batch_scripts_do_not() {
     let Some(slurm) = Slurm::up() else { return };
     assert_warns(|| slurm.command(&["srun", "-n2"]), "Slurm", 2);
     let err = slurm.folder().join("lost.err");
-    let script = format!("{CLEARED} exec -- true");
+    let by_hand = "export RANK=0 WORLD_SIZE=1; mpienv exec -- true; \
+                   env -i RANK=0 WORLD_SIZE=1 PATH=\"$PATH\" mpienv exec -- true";
+    let script = format!("{by_hand}; {CLEARED} exec -- true");
     let batch = slurm
         .command(&[
             "sbatch",

@@ -121,6 +121,9 @@ fn kubeflow_trainer_of_torch() {
     let other = read(&[&vars[1..5], &[("PET_NODE_RANK", "0"), vars[5]]].concat()).unwrap();
     let what = "PET_NODE_RANK=\"0\", but JOB_COMPLETION_INDEX=\"1\"";
     assert_eq!(other.warnings()[0].what, what);
+    // A number that counts the pods of several jobs of a JobSet.
+    let third = [&vars[1..5], &[("PET_NODE_RANK", "3"), ("PET_NNODES", "4"), vars[5]]].concat();
+    assert_eq!(read(&third).unwrap().findings(), []);
     // Torchtune's entry point sets no master.
     let error = read(&vars[..3]).unwrap().exports().unwrap_err().to_string();
     assert!(error.contains("MASTER_ADDR"), "{error}");

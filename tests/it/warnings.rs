@@ -62,7 +62,7 @@ const UNPLACED: [(Vars, &str); 17] = [
     (&[("OAR_JOB_ID", "7")], "oar-not-a-task"),
     (&[("PJM_JOBID", "7"), ("PJM_NODE", "4")], "pjm-not-a-task"),
     (&[("K_MPI_JOB_ROLE", "launcher")], "mpijob-not-a-task"),
-    (&[("JAX_COORDINATOR_ADDRESS", "h:1234")], "place-unknown"),
+    (&[("MASTER_ADDR", "localhost"), ("JAX_COORDINATOR_ADDRESS", "h:1234")], "place-unknown"),
     (&[("AZ_BATCH_NODE_LIST", "10.0.0.4;10.0.0.5")], "azure-batch-not-a-task"),
     (&[("OMPI_COMM_WORLD_LOCAL_RANK", "1")], "place-unknown"),
     (&[("LOCAL_RANK", "0"), ("LOCAL_WORLD_SIZE", "4")], "place-unknown"),

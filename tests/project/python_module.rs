@@ -462,6 +462,7 @@ fn processes_of_multiprocessing_that_would_each_be_the_only_rank_are_reported() 
     assert_eq!(warned(&[], &[("MPIENV_LAUNCHER", "alone")]), 0);
     let size = [("WORLD_SIZE", "2"), ("MASTER_ADDR", "127.0.0.1")];
     assert_eq!(warned(&["set-rank"], &size), 0);
+    assert_eq!(warned(&[], &[("RANK", "0"), ("WORLD_SIZE", "1")]), 0);
 }
 
 #[test]

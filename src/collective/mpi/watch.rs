@@ -48,7 +48,7 @@ pub(super) const LAUNCHER_FIRST: Duration = Duration::from_secs(2);
 const LAST_WORD: Duration = Duration::from_secs(1);
 /// How long a rank waits for its connection to rank 0's watch before it makes its first call. Where
 /// the network forbids that connection, every rank waits this long, once.
-const FIRST_WORD: Duration = Duration::from_secs(5);
+pub(super) const FIRST_WORD: Duration = Duration::from_secs(5);
 
 /// The call in which a rank waits that has noted none.
 const ANY_CALL: &str = "a call of all ranks";

@@ -221,7 +221,8 @@ impl Links {
             let longest = if self.noted.is_some() { GRACE } else { self.timeout };
             let longest = longest.min(self.cancel.patience().unwrap_or(longest)).min(patience);
             let culprit = self.sleep(longest.min(self.timeout - waited), false, &|| true);
-            if let Some(culprit) = culprit.or_else(|| self.noted_since(moved_at)) {
+            let is_due = |index: usize| all.get(index).is_some_and(|one| one.receive.is_some());
+            if let Some(culprit) = culprit.or_else(|| self.noted_since(moved_at, &is_due)) {
                 return Err(self.give_up(all, culprit));
             }
         }
@@ -272,10 +273,16 @@ impl Links {
     }
 
     /// Takes the noted peer once nothing has arrived for `GRACE`, counted from the note and from
-    /// `moved_at`.
-    fn noted_since(&mut self, moved_at: Instant) -> Option<Culprit> {
+    /// `moved_at`. In a part of the group, only a peer from which something `is_due` counts.
+    fn noted_since(
+        &mut self,
+        moved_at: Instant,
+        is_due: &dyn Fn(usize) -> bool,
+    ) -> Option<Culprit> {
+        let is_any = !self.is_joining;
+        let is_over = |noted: Instant| moved_at.max(noted).elapsed() >= GRACE;
         self.noted
-            .take_if(|(_, noted)| moved_at.max(*noted).elapsed() >= GRACE)
+            .take_if(|(culprit, noted)| is_over(*noted) && (is_any || is_due(culprit.0)))
             .map(|(culprit, _)| culprit)
     }
 

@@ -5,8 +5,10 @@
 //! [LSF](https://www.ibm.com/docs/en/spectrum-lsf/10.1.0?topic=variables-environment-variable-reference),
 //! [Grid Engine](http://gridscheduler.sourceforge.net/htmlman/htmlman1/qsub.html) and
 //! [Cobalt](https://www.alcf.anl.gov/user-guides/running-jobs-xc40) document their variables there;
-//! [`pbs`] has PBS's, [`azure`] those of Azure Batch. [OAR](https://oar.imag.fr/docs/latest/user/usage.html)
-//! lists the hosts in a file.
+//! [`pbs`] has PBS's, [`azure`] those of Azure Batch. [Kubeflow's MPI
+//! operator](https://github.com/kubeflow/mpi-operator/blob/master/pkg/controller/mpi_job_controller.go)
+//! has its variable in its source; those of blaunch and of Fujitsu's job manager are in users'
+//! scripts. [OAR](https://oar.imag.fr/docs/latest/user/usage.html) lists the hosts in a file.
 
 use crate::cluster::azure;
 use crate::environment::Environment;
@@ -69,8 +71,12 @@ static SYSTEMS: &[System] = &[
         title: "LSF's blaunch",
         code: "lsf-not-a-task",
         runs: "a command once on each host that it is given, and sets no number of tasks",
-        jobs: &["LSF_PM_TASKID"],
-        size: |_| None,
+        jobs: &[LSF_TASK],
+        size: |environment| {
+            let size = pairs(environment, LSF_HOSTS)?;
+            let is_second = number(environment, LSF_TASK) > Some(1);
+            Some(Size { is_several: size.is_several || is_second, ..size })
+        },
         start: "start the program with jsrun or mpirun, which start every process",
     },
     System {
@@ -79,7 +85,7 @@ static SYSTEMS: &[System] = &[
         runs: SCRIPT,
         jobs: &["LSB_JOBID"],
         size: |environment| {
-            pairs(environment, "LSB_MCPU_HOSTS")
+            pairs(environment, LSF_HOSTS)
                 .or_else(|| counted(environment, "LSB_DJOB_NUMPROC", Size::of_slots))
         },
         start: "start the program with jsrun or mpirun, which start every process",
@@ -98,8 +104,15 @@ static SYSTEMS: &[System] = &[
         runs: SCRIPT,
         jobs: &["PJM_JOBID"],
         size: |environment| {
+            let of_hosts = counted(environment, "PJM_NODE", Size::of_hosts)?;
             let of_slots = counted(environment, "PJM_MPI_PROC", Size::of_slots);
-            of_slots.or_else(|| counted(environment, "PJM_NODE", Size::of_hosts))
+            let several = of_slots.filter(|size| size.is_several);
+            Some(
+                several.map_or(of_hosts, |size| Size {
+                    hosts: number(environment, "PJM_NODE"),
+                    ..size
+                }),
+            )
         },
         start: "start the program with mpiexec, which starts every process",
     },
@@ -152,6 +165,10 @@ static SYSTEMS: &[System] = &[
 /// How many hosts, and how many slots, Grid Engine has given a job.
 pub(crate) const SGE_HOSTS: &str = "NHOSTS";
 pub(crate) const SGE_SLOTS: &str = "NSLOTS";
+
+/// LSF's hosts, each with its slots, and blaunch's number of a task, from 1.
+const LSF_HOSTS: &str = "LSB_MCPU_HOSTS";
+const LSF_TASK: &str = "LSF_PM_TASKID";
 
 /// OAR's file of hosts.
 const OAR_FILE: &str = "OAR_NODEFILE";

@@ -85,9 +85,10 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     let vars: PetVars = marker.read(environment)?;
     let placement = marker.node(by(NODE_RANK, vars.node_rank), by(NODES, vars.nodes))?;
     let mut placement = placement.with_workers(PER_NODE, vars.per_node);
-    // Kubeflow Trainer's number is that of the indexed job.
+    // Kubeflow Trainer's number is that of the indexed job. One that counts the pods of a whole
+    // JobSet is not below it.
     let index = environment.text(INDEX).and_then(digits::<u32>);
-    if index.is_some_and(|index| index != vars.node_rank) {
+    if index.is_some_and(|index| index > vars.node_rank) {
         placement.findings.push(Finding::warning(
             "launchers-disagree",
             [NODE_RANK, INDEX].map(|name| display_variable(environment, name)).join(", but "),

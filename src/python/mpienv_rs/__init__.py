@@ -249,8 +249,9 @@ def init_process_group(
                 f"({found.sources[name]}); leave out rank and world_size, and if no launcher has started this process, "
                 "set RANK, WORLD_SIZE and MASTER_ADDR in os.environ before the call"
             )
-    silent = quiet or os.environ.get("MPIENV_QUIET") or os.environ.get("MPIENV_LAUNCHER")
-    if found.world_size == 1 and not silent and importlib.import_module("multiprocessing").parent_process():
+    silent = quiet or any(os.environ.get(name) for name in ("MPIENV_QUIET", "MPIENV_LAUNCHER"))
+    is_placed = found.launcher != "alone" or "world_size" in options
+    if not (silent or is_placed) and importlib.import_module("multiprocessing").parent_process():
         _warn(
             "warning: multiprocessing has started this process, and mpienv treats it as the only rank: if it has started "
             "others, each of them becomes rank 0; set RANK, WORLD_SIZE and MASTER_ADDR in os.environ before the call, or "

@@ -51,7 +51,8 @@ impl Links {
         };
         let left = awaited.iter().find(has_left);
         let culprit = culprit.or(left.map(|&index| Culprit(index, Fault::left(self.current.call))));
-        let culprit = culprit.or_else(|| self.noted_since(since).filter(|_| !has_come()));
+        let is_due = |index| awaited.contains(&index);
+        let culprit = culprit.or_else(|| self.noted_since(since, &is_due).filter(|_| !has_come()));
         culprit.map_or(Ok(()), |culprit| Err(self.give_up(&[], culprit)))
     }
 

@@ -23,8 +23,8 @@ use crate::value::sourced::{Known, Sourced, source_of, value_of};
 
 /// Returns all findings about this process's place.
 pub(super) fn findings(place: &Place<'_>, others: &[Other]) -> Vec<Finding> {
-    let Place { whole, environment, placement, outer, .. } = place;
-    let inherited = partly_inherited(environment, placement, outer.as_ref());
+    let Place { whole, environment, placement, .. } = place;
+    let inherited = partly_inherited(place);
     let more = [
         local_rank_order(placement),
         stale_agent_store(environment, placement),
@@ -208,36 +208,32 @@ fn stale_agent_store(environment: &Environment, placement: &Placement) -> Option
 
 /// Reports a new RANK and WORLD_SIZE whose local variables still belong to the outer process, or to
 /// a process by itself, whose export has no context.
-fn partly_inherited(
-    environment: &Environment,
-    placement: &Placement,
-    outer: Option<&Context>,
-) -> Option<Finding> {
-    let names = [LOCAL_RANK, LOCAL_WORLD_SIZE];
-    let is_left = |name: &&str| outer.is_some_and(|outer| outer.seen.is_known(environment, name));
+fn partly_inherited(place: &Place<'_>) -> Option<Finding> {
+    let Place { environment, placement, outer, choice, .. } = place;
+    let names = [LOCAL_RANK, LOCAL_WORLD_SIZE, NODE_RANK];
+    let is_left =
+        |name: &&str| outer.as_ref().is_some_and(|outer| outer.seen.is_known(environment, name));
     let is_same = [RANK, WORLD_SIZE].iter().all(is_left);
-    let of_outer = !is_same && names.iter().all(is_left);
-    let of_one = [(LOCAL_RANK, "0"), (LOCAL_WORLD_SIZE, "1"), (NODE_RANK, "0")];
-    let of_one = of_one.iter().all(|(name, value)| environment.text(name) == Some(value));
-    let is_changed = of_outer || of_one && placement.rank.value > 0;
-    if placement.launcher() != Launcher::User || !is_changed {
+    let of_outer = !is_same && names[..2].iter().all(is_left);
+    let is_one = names.map(|name| environment.text(name)) == [Some("0"), Some("1"), Some("0")];
+    let of_one = is_one && placement.rank.value > 0 && choice.source != overrides::LAUNCHER;
+    if placement.launcher() != Launcher::User || !of_outer && !of_one {
         return None;
     }
-    let known = names.map(|name| display_variable(environment, name)).join(" and ");
-    let what = match of_outer {
-        true => format!("RANK or WORLD_SIZE has changed since mpienv set it, but {known} have not"),
-        false => format!(
-            "{}, but {known} are those of the first node's only rank",
-            display_variable(environment, RANK)
-        ),
+    let names = &names[..if of_outer { 2 } else { 3 }];
+    let shown: Vec<_> = names.iter().map(|name| display_variable(environment, name)).collect();
+    let shown = shown.join(" and ");
+    let what = if of_outer {
+        format!("RANK or WORLD_SIZE has changed since mpienv set it, but {shown} have not")
+    } else {
+        let rank = display_variable(environment, RANK);
+        format!("{rank}, but {shown} are those of the first node's only rank")
     };
     Some(Finding::warning(
         "partly-inherited",
         what,
         "LOCAL_RANK may still be that of the parent process",
-        format!(
-            "set {LOCAL_RANK} and {LOCAL_WORLD_SIZE} together with RANK and WORLD_SIZE, or unset them"
-        ),
+        format!("set {} together with RANK and WORLD_SIZE, or unset them", names.join(" and ")),
     ))
 }
 
@@ -295,12 +291,13 @@ pub(super) fn one_of_several(place: &Place<'_>, others: &[Other]) -> Option<Find
     };
     let are_new = own.is_some() || outer.as_ref().is_some_and(is_left);
     // A process that mpienv has started has been compared with its parents before.
-    let parents = || match own.is_none() && outer.is_none() {
-        true => parents::finding(environment, ""),
-        false => None,
-    };
+    let is_first = own.is_none() && outer.is_none();
+    let lost = || is_first.then(|| parents::finding(environment, "")).flatten();
     let sign = match is_by_hand || own.is_some() {
-        true => unplaced::beside_one_rank(&without_place(environment), are_new).or_else(parents),
+        true => {
+            let sign = unplaced::beside_one_rank(&without_place(environment), are_new);
+            sign.or_else(lost).filter(unplaced::is_warning)
+        }
         false => foreign::of_launched(environment),
     }?;
     let remedy = format!(

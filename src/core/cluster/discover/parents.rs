@@ -1,4 +1,4 @@
-//! Launchers among the parent processes of a process that has none of their variables.
+//! Launchers among the parent processes of a process that seems to be the only one.
 
 use crate::cluster::context::CONTEXT;
 use crate::cluster::info::ClusterInfo;
@@ -187,6 +187,7 @@ mod tests {
             ("mpienv simulate --ppn 2 -- a", true),
             ("python torchrun --standalone --nproc-per-node=2 train.py", true),
             ("python torchrun --nnodes 1:4 train.py", true),
+            ("pt_elastic --nproc-per-node 2 train.py", true),
             ("mpienv launch --nproc-per-node 1 -- a --nproc-per-node 2", false),
             ("mpienv simulate -- a", false),
             ("mpienv exec --nnodes 2 -- a", false),

@@ -108,7 +108,11 @@ pub(super) fn finding(environment: &Environment, is_in_context: bool) -> Option<
     if is_in_context || sign.as_ref().is_some_and(is_warning) {
         return sign;
     }
-    parents::finding(environment, &by_itself).or_else(|| master_alone(environment)).or(sign)
+    let parents = parents::finding(environment, &by_itself);
+    if parents.as_ref().is_some_and(is_warning) {
+        return parents;
+    }
+    master_alone(environment).or(sign).or(parents)
 }
 
 /// Reports variables of a job in which this process does not know its place. Without them, it would
@@ -137,7 +141,7 @@ pub(super) fn beside_one_rank(environment: &Environment, are_new: bool) -> Optio
     of_launchers.filter(is_warning).or_else(|| foreign::finding(environment, ""))
 }
 
-fn is_warning(finding: &Finding) -> bool {
+pub(super) fn is_warning(finding: &Finding) -> bool {
     finding.severity > Severity::Note
 }
 
@@ -221,16 +225,21 @@ fn master_alone(environment: &Environment) -> Option<Finding> {
     if first_set(environment, &[NODES, COUNT, kubernetes::NODES]).is_some() {
         return None;
     }
-    let variable = first_set(environment, &[MASTER[0], jax::COORDINATOR])?;
-    let (host, _) = Host::parse_with_port(environment.text(variable)?).ok()?;
-    let launcher = if variable == MASTER[0] { Launcher::User } else { Launcher::Jax };
-    let name = host.address().is_none().then(|| host.to_string().to_ascii_lowercase())?;
     let of_system =
         environment.is_current().then(|| fs::read_to_string("/proc/sys/kernel/hostname"));
     let own = [of_system.and_then(Result::ok), environment.text("HOSTNAME").map(str::to_owned)];
-    let is_own = |own: &String| first_label(own.trim()).eq_ignore_ascii_case(first_label(&name));
-    let is_far = !name.contains("localhost") && !own.iter().flatten().any(is_own);
-    is_far.then(|| incomplete(environment, launcher, variable, Severity::Warning))
+    let is_far = |(_, variable): &(Launcher, &str)| {
+        let host = environment.text(variable).and_then(|text| Host::parse_with_port(text).ok());
+        let host = host.filter(|(host, _)| host.address().is_none());
+        host.map(|(host, _)| host.to_string().to_ascii_lowercase()).is_some_and(|name| {
+            let label = first_label(&name);
+            let is_own = |own: &String| first_label(own.trim()).eq_ignore_ascii_case(label);
+            !name.contains("localhost") && !own.iter().flatten().any(is_own)
+        })
+    };
+    let masters = [(Launcher::User, MASTER[0]), (Launcher::Jax, jax::COORDINATOR)];
+    let (launcher, variable) = masters.into_iter().find(is_far)?;
+    Some(incomplete(environment, launcher, variable, Severity::Warning))
 }
 
 /// Reports a variable of a launcher without those that identify it.
