@@ -8,7 +8,7 @@ use bytemuck::cast_slice;
 use super::call::{Call, Message, Reduce};
 use super::cancel::Cancel;
 use super::element::Element;
-use super::error::{CollectiveError, OWN_HOST, PANICKED, Result};
+use super::error::{CollectiveError, OWN_HOST, Result};
 use super::numbers::Numbers;
 use super::tcp::Tcp;
 use crate::value::rank::Rank;
@@ -287,14 +287,6 @@ pub trait Transport: Send {
     /// A transport that cannot prints the reason and exits all ranks, including this one, with
     /// `code`.
     fn abort(&mut self, code: u8, reason: &str);
-
-    /// Makes all later calls fail, because this rank's thread panics in a call.
-    fn leave_panicking(&mut self) {
-        match self.tcp() {
-            Some(tcp) => tcp.members.links().leave_panicking(),
-            None => _ = self.give_up_on(self.rank().index(), PANICKED.to_owned()),
-        }
-    }
 
     /// What cancels the calls of the transport.
     fn cancel(&self) -> Arc<Cancel>;

@@ -4,20 +4,20 @@ use bytemuck::cast_slice;
 
 use super::Group;
 use crate::call::{Reduce, Results};
+use crate::cancel::Canceller;
 use crate::element::Element;
 use crate::error::Result;
 use crate::numbers::Numbers;
 use crate::reduction::Reduction;
-use crate::transport::Transport;
 
 /// Ends all later calls if the caller's code panics within a call: other ranks may be reading what
 /// this one was about to complete.
-struct LeavingOnPanic<'a>(&'a mut dyn Transport);
+struct CancelingOnPanic(Canceller);
 
-impl Drop for LeavingOnPanic<'_> {
+impl Drop for CancelingOnPanic {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.0.leave_panicking();
+            self.0.cancel();
         }
     }
 }
@@ -142,7 +142,7 @@ impl Group {
     ///
     /// # Errors
     /// As [`Group::all_reduce`]; [`Argument`] for parts of 0 values. If `compute` panics, all later
-    /// calls of two or more ranks fail and name this one.
+    /// calls fail on all ranks.
     ///
     /// [`Argument`]: crate::CollectiveError::Argument
     pub fn all_reduce_in_parts<T: Element>(
@@ -200,7 +200,8 @@ impl Group {
             return Err(self.refuse_as("all_reduce_in_parts", reduce.call.operation, reason));
         }
         let part = part.min(values.len().max(1)) * size_of::<T>();
-        let LeavingOnPanic(transport) = &mut LeavingOnPanic(self.next());
+        let _canceling = CancelingOnPanic(self.canceller());
+        let transport = self.next();
         let mut compute = |at: usize, bytes: &mut [u8]| {
             T::overwrite(bytes, |part| compute(at / size_of::<T>(), part));
         };
@@ -317,6 +318,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::error::CollectiveError;
     use crate::tcp::tests::numbers;
     use crate::tests::{bits, over_each, sum_in_order};
 
@@ -410,11 +412,10 @@ mod tests {
             }
             sum(group).and_then(|()| after(group)).unwrap_err().to_string()
         }) {
-            let own = "rank 1 on this host is lost: it panicked (in an earlier call)";
-            assert_eq!(errors[1], own, "{over}");
+            assert_eq!(errors[1], CollectiveError::Canceled.to_string(), "{over}");
             for error in [&errors[0], &errors[2]] {
                 let is_named = error.starts_with("rank 1 on ");
-                assert!(is_named && error.contains(" is lost: it panicked"), "{over}: {error}");
+                assert!(is_named && error.contains("its calls were canceled"), "{over}: {error}");
             }
         }
     }

@@ -184,18 +184,12 @@ impl Links {
     /// Reports that this rank panics. Its connections stay open until the process exits, so that
     /// its exit code comes before those of the ranks that fail because of it. A process whose
     /// threads are the ranks may go on.
-    pub(crate) fn leave_panicking(&mut self) {
-        if self.failed.is_some() || !self.owner.is_here() {
-            return;
-        }
-        let reason = Reason::Lost(PANICKED.to_owned());
-        self.abort_all(&[], self.own, &reason);
+    pub(super) fn leave_panicking(&mut self) {
+        self.abort_all(&[], self.own, &Reason::Lost(PANICKED.to_owned()));
         let is_exiting = |peer: &Peer| peer.host != THIS_PROCESS;
         if self.peers.iter().flatten().any(is_exiting) {
-            self.peers.iter_mut().for_each(|peer| std::mem::forget(peer.take()));
+            std::mem::forget(std::mem::take(&mut self.peers));
         }
-        self.hang_up();
-        self.fail(|links| links.failure(links.own, reason.clone()));
     }
 
     /// Gives up because another thread cancels the calls.
