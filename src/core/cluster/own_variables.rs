@@ -72,7 +72,7 @@ pub(crate) fn misspelled(environment: &Environment) -> impl Iterator<Item = Find
         let names = own().map(|(own, _)| own);
         let meant = names.min_by_key(|own| (mistakes(own, name), Reverse(own.len())));
         let meant = meant.filter(|meant| mistakes(meant, name) <= MOST_MISTAKES);
-        // Nothing but RANK is the rank, for one.
+        // `MPIENV_RANK` is meant to be `RANK`, although `MPIENV_ASK` resembles it.
         let plain = name.strip_prefix(PREFIX).and_then(|plain| all().find(|own| own.0 == plain));
         unknown_variable(name, plain.map(|(plain, _)| plain).or(meant))
     })

@@ -92,7 +92,7 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
         placement.findings.push(Finding::warning(
             "launchers-disagree",
             [NODE_RANK, INDEX].map(|name| display_variable(environment, name)).join(", but "),
-            "several pods may have one number, so that each of them becomes the same rank",
+            "several pods may have this number, and each of them becomes the same rank",
             format!("unset {NODE_RANK} and {NODES} in the template of the pods, and set NNODES and MASTER_ADDR"),
         ));
     }
