@@ -94,7 +94,8 @@ pub(crate) struct Links {
     /// A peer that was lost or gave up after its part in the current call, and when. The next call
     /// fails.
     noted: Option<(Culprit, Instant)>,
-    /// Whether the current call goes on in a part of the group, so that it is no next call.
+    /// Whether the current call goes on in a part of the group. What is noted then waits until it
+    /// ends.
     pub(super) is_joining: bool,
     /// The first failure. Every later call fails in the same way.
     failed: Option<Arc<CollectiveError>>,

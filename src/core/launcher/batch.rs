@@ -106,13 +106,10 @@ static SYSTEMS: &[System] = &[
         size: |environment| {
             let of_hosts = counted(environment, "PJM_NODE", Size::of_hosts)?;
             let of_slots = counted(environment, "PJM_MPI_PROC", Size::of_slots);
-            let several = of_slots.filter(|size| size.is_several);
-            Some(
-                several.map_or(of_hosts, |size| Size {
-                    hosts: number(environment, "PJM_NODE"),
-                    ..size
-                }),
-            )
+            Some(match of_slots.filter(|size| size.is_several) {
+                Some(several) => Size { hosts: of_hosts.hosts, ..several },
+                None => of_hosts,
+            })
         },
         start: "start the program with mpiexec, which starts every process",
     },

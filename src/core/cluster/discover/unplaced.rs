@@ -225,21 +225,22 @@ fn master_alone(environment: &Environment) -> Option<Finding> {
     if first_set(environment, &[NODES, COUNT, kubernetes::NODES]).is_some() {
         return None;
     }
+    let masters = [(Launcher::User, MASTER[0]), (Launcher::Jax, jax::COORDINATOR)];
+    let (launcher, variable) = masters
+        .into_iter()
+        .find(|(_, name)| names_another_host(environment, name) == Some(true))?;
+    Some(incomplete(environment, launcher, variable, Severity::Warning))
+}
+
+/// Returns whether a variable holds the name of another host. `None` if it holds no name.
+fn names_another_host(environment: &Environment, variable: &str) -> Option<bool> {
+    let (host, _) = Host::parse_with_port(environment.text(variable)?).ok()?;
+    let name = host.address().is_none().then(|| host.to_string().to_ascii_lowercase())?;
     let of_system =
         environment.is_current().then(|| fs::read_to_string("/proc/sys/kernel/hostname"));
     let own = [of_system.and_then(Result::ok), environment.text("HOSTNAME").map(str::to_owned)];
-    let is_far = |(_, variable): &(Launcher, &str)| {
-        let host = environment.text(variable).and_then(|text| Host::parse_with_port(text).ok());
-        let host = host.filter(|(host, _)| host.address().is_none());
-        host.map(|(host, _)| host.to_string().to_ascii_lowercase()).is_some_and(|name| {
-            let label = first_label(&name);
-            let is_own = |own: &String| first_label(own.trim()).eq_ignore_ascii_case(label);
-            !name.contains("localhost") && !own.iter().flatten().any(is_own)
-        })
-    };
-    let masters = [(Launcher::User, MASTER[0]), (Launcher::Jax, jax::COORDINATOR)];
-    let (launcher, variable) = masters.into_iter().find(is_far)?;
-    Some(incomplete(environment, launcher, variable, Severity::Warning))
+    let is_own = |own: &String| first_label(own.trim()).eq_ignore_ascii_case(first_label(&name));
+    Some(!name.contains("localhost") && !own.iter().flatten().any(is_own))
 }
 
 /// Reports a variable of a launcher without those that identify it.
