@@ -94,8 +94,8 @@ impl ClusterInfo {
     /// Returns whether this is rank 0, and a platform gives its address only to the other ranks.
     pub fn lacks_own_address(&self) -> bool {
         let is_any = self.master_addr().is_ok_and(|host| *host == Host::ANY);
-        let is_of_platform =
-            self.launcher() != Launcher::User && self.meeting.addr_scope == Scope::Job;
+        let is_platform = self.launcher() != Launcher::User || self.inherited.is_set(POD);
+        let is_of_platform = is_platform && self.meeting.addr_scope == Scope::Job;
         is_any && is_of_platform && self.rank().is_first()
     }
 

@@ -200,6 +200,24 @@ fn kubeflow_pytorchjob_volcanos_pytorch_plugin_vertex_and_pai() {
 }
 
 #[test]
+fn the_masters_pod_may_call_its_own_address_localhost() {
+    let pod = |rank, own, master: &str| {
+        let vars = [("KUBERNETES_SERVICE_HOST", "1"), ("RANK", rank), ("WORLD_SIZE", "2")];
+        node(&[&vars[..], &[("HOSTNAME", own), ("MASTER_ADDR", master)]].concat())
+    };
+    // As KubeDL sets it: the other pods connect to rank 0's, so it listens on every address.
+    let master = pod("0", "train-master-0", "localhost");
+    assert_eq!(master, (Launcher::User, 0, 2, "0.0.0.0".into()));
+    for (rank, own, master) in [
+        ("1", "train-worker-0", "train-master-0"),
+        ("0", "train-master-0", "127.0.0.1"),
+        ("0", "train-0", "localhost"),
+    ] {
+        assert_eq!(pod(rank, own, master).3, master, "{own}");
+    }
+}
+
+#[test]
 fn a_number_of_nodes_that_contradicts_world_size_is_an_error() {
     let vars: Pairs = &[("RANK", "1"), ("WORLD_SIZE", "16"), ("MASTER_ADDR", "m")];
     let pod = [vars, &[("KUBERNETES_SERVICE_HOST", "10.96.0.1")]].concat();

@@ -118,10 +118,10 @@ pub(crate) fn decide_addr(
         }
         return Ok(Some(host));
     }
-    if inherited.is_some() {
-        return Ok(inherited);
-    }
-    Ok(loopback_or_launchers(placement))
+    let launchers = loopback_or_launchers(placement);
+    // A platform that gives rank 0's address only to the others may call it localhost there.
+    let is_any = launchers.as_ref().is_some_and(|host| host.value == Host::ANY);
+    Ok(inherited.filter(|host| !is_any || host.value.to_string() != "localhost").or(launchers))
 }
 
 /// Returns rank 0's host if no user and no platform names it.

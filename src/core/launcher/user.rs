@@ -120,7 +120,12 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
             let error = Error::new(Reason::Malformed(why), NODES_DIFFER).by(marker.launcher);
             return Err(error.of(other.source).found(other.value.to_string()));
         }
-        let placement = marker.node(rank, pods)?;
+        let has_others = rank.value == 0 && pods.value > 1;
+        let mut placement = marker.node(rank, pods)?;
+        if has_others && is_localhost_of_master(environment) {
+            placement.master_addr =
+                Some(Sourced::new(Host::ANY, "MASTER_ADDR=localhost in the master's pod"));
+        }
         let variable = if pod.pet_nproc.is_some() { PET_NPROC } else { NPROC };
         return Ok(placement.with_workers(variable, pod.pet_nproc.or(pod.nproc)));
     }
@@ -146,6 +151,13 @@ fn is_on_masters_host(environment: &Environment, rank: u32) -> bool {
     let is_own =
         environment.text("HOSTNAME").is_some_and(|own| first_label(own) == first_label(master));
     is_name && is_own || host.is_some_and(|host| host.is_loopback())
+}
+
+/// Returns whether `localhost` is right in this pod and wrong in all others. KubeDL and Kubeflow's
+/// first operator for PyTorch set it in the pod JOB-master-0, and this name in the other pods.
+fn is_localhost_of_master(environment: &Environment) -> bool {
+    environment.text(MASTER[0]) == Some("localhost")
+        && environment.text("HOSTNAME").is_some_and(|own| own.ends_with("-master-0"))
 }
 
 /// Returns the number of pods, of which this one is the number `rank`. Kubeflow's PyTorchJob sets

@@ -173,6 +173,13 @@ fn every_command_says_at_once_that_a_job_of_several_nodes_has_a_loopback_master(
         // Each pod is a machine of its own.
         let found = said(words, &[&by_hand[..], &[("KUBERNETES_SERVICE_HOST", "1")]].concat());
         assert_eq!(found.matches(finding).count(), 1, "{words:?}: {found}");
+        // KubeDL calls only the master's own pod so.
+        for (own, times) in [("train-master-0", 0), ("train-0", 1)] {
+            let pod = [("KUBERNETES_SERVICE_HOST", "1"), ("HOSTNAME", own)];
+            let vars = [&by_hand[..], &pod, &[("MASTER_ADDR", "localhost")]].concat();
+            let found = said(words, &vars);
+            assert_eq!(found.matches("[master-loopback]").count(), times, "{words:?}: {found}");
+        }
         // By hand, several nodes may be tried on one machine, but no rank is at every address.
         let nodes = ["--nnodes", "2", "--node-rank", "0", "--master-addr", "0.0.0.0"];
         let at = words.iter().position(|word| *word == "--").unwrap_or(words.len());
