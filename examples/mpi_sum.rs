@@ -6,8 +6,7 @@
 use std::error::Error;
 use std::process::ExitCode;
 
-use mpienv::mpi::{MpiVars, World};
-use mpienv::{ClusterInfo, Environment};
+use mpienv::{ClusterInfo, mpi::World};
 
 fn main() -> ExitCode {
     match sum() {
@@ -20,12 +19,9 @@ fn main() -> ExitCode {
 }
 
 fn sum() -> Result<(), Box<dyn Error>> {
-    let environment = Environment::current();
-    let info = ClusterInfo::from_environment(&environment)?;
-    // Load the MPI library of the launcher that started this process.
-    let world = World::init(info.launcher(), &MpiVars::of(&environment))?;
-    // With the library of another MPI, every process would be rank 0 of 1. This check reports it.
-    world.check(info.rank())?;
+    let info = ClusterInfo::from_env()?;
+    // Loads the MPI library of the launcher that started this process.
+    let world = World::init(&info)?;
 
     let mut sum = [f64::from(info.rank().index())];
     world.communicator().all_reduce_sum(&mut sum)?;

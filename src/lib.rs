@@ -39,7 +39,7 @@
 //! # Findings
 //!
 //! [`ClusterInfo::from_env`] prints nothing. [`ClusterInfo::warn`] prints what is probably wrong.
-//! So does [`collective::Group::connect`], unless it is built with `quiet(true)`.
+//! Connecting a [`collective::Group`] does so too, unless its builder has `quiet(true)`.
 //!
 //! # Features
 //!

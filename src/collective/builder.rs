@@ -67,9 +67,9 @@ pub(super) struct Timeouts {
 #[non_exhaustive]
 pub enum Backend {
     /// [`Backend::SharedMemory`], which is faster on one host, if the launcher says that all ranks
-    /// are on this host and `MPIENV_MPI_LIB` is not set. Otherwise MPI, if the launcher starts MPI
-    /// programs, its library can be loaded, and this program was built with the feature `mpi`.
-    /// Otherwise [`Backend::SharedMemory`].
+    /// are on this host and `MPIENV_MPI_LIB` is not set. Otherwise MPI, if this program has the
+    /// feature `mpi`, the launcher starts MPI programs, and its library can be loaded. If MPI then
+    /// fails, connecting fails. Otherwise [`Backend::SharedMemory`].
     #[default]
     Auto,
     /// The launcher's MPI library, or the one that `MPIENV_MPI_LIB` names. Connecting several ranks
@@ -294,10 +294,10 @@ impl<'a> GroupBuilder<'a> {
         self,
         hints: &mpienv_mpi::Hints,
     ) -> Result<Group, CollectiveError> {
-        self.connect_by(&|launcher, vars| {
+        self.connect_by(&|info| {
             // SAFETY: the caller keeps other threads from the environment, and the thread that
             // limits the time of the call does not read it.
-            unsafe { mpienv_mpi::World::init_with(launcher, vars, hints) }
+            unsafe { mpienv_mpi::World::init_with(info, hints) }
         })
     }
 

@@ -19,11 +19,14 @@ pub use untyped::Announced;
 /// Ranks that make the same calls in the same order: all ranks of a job, or those of a
 /// [`split`](Group::split).
 ///
-/// A group may move to another thread: it is `Send`, but not `Sync`. A group and those that are
-/// split from it share connections, so they make their calls one after the other, in an order that
-/// is the same on all ranks. Over MPI, a group can move only if the library supports it
-/// (`MPI_THREAD_SERIALIZED`); otherwise, its calls in another thread are errors. So are calls that
-/// two threads make at the same time.
+/// Methods with `&mut self` are calls of all ranks and block, but `send`, `receive` and
+/// `send_receive` are calls of two ranks, and `abort` is one of this rank alone. Methods with
+/// `&self` are local.
+///
+/// A group is `Send`, but not `Sync`. It shares connections with the groups that are split from it:
+/// together they make one call at a time, in an order that is the same on all ranks. Over MPI, a
+/// group can move to another thread only if the library supports `MPI_THREAD_SERIALIZED`;
+/// otherwise, its calls there are errors. So are calls that two threads make at the same time.
 ///
 /// Dropping a group leaves the job cleanly, but over MPI use [`close`](Group::close), which waits
 /// for the other ranks. If it is dropped because the thread panics, the other ranks get an error
@@ -54,16 +57,16 @@ pub struct Group {
 }
 
 impl Group {
-    /// Connects all ranks of the job, with the defaults of [`Group::builder`], which include
-    /// [warnings](ClusterInfo::warn) on stderr.
+    /// Connects all ranks of the job, each of which must call this, with the defaults of
+    /// [`Group::builder`]. Prints [warnings](ClusterInfo::warn) on stderr.
+    ///
+    /// This and each later call wait at most 60 s for another rank: a rank that computes or writes
+    /// for longer between two calls ends the job. [`GroupBuilder::timeout`] sets this limit, and
+    /// [`GroupBuilder::connect_timeout`] another one for connecting.
     ///
     /// A job that needs several groups [splits](Group::split) one, or connects them one after the
-    /// other, in the same order on all ranks, as with MPI's communicators. Two threads of a rank
-    /// that connect at the same time get an error.
-    ///
-    /// Each later call also waits at most 60 s for another rank: a rank that computes or writes for
-    /// longer between two calls ends the job. [`GroupBuilder::timeout`] sets this limit, and
-    /// [`GroupBuilder::connect_timeout`] another one for connecting.
+    /// other, in the same order on all ranks. Two threads of a rank that connect at the same time
+    /// get an error.
     ///
     /// # Errors
     /// If a rank does not arrive within 60 s, or the ranks cannot be connected.
@@ -209,9 +212,8 @@ impl Group {
         Ok(Group { is_part: true, ..Group::new(part) })
     }
 
-    /// Closes the group. Over MPI, waits for all ranks first; groups split from this one cannot be
-    /// used afterwards, and their errors say that MPI is already finalized. So close the group of
-    /// all ranks last.
+    /// Closes the group. Over MPI, closing the group of all ranks waits for all of them and
+    /// finalizes MPI: groups split from it cannot be used afterwards. So close it last.
     ///
     /// # Errors
     /// As [`Group::all_reduce_sum`], also if another rank has given up or aborted since the last
@@ -227,13 +229,13 @@ impl Group {
     /// Tells the other ranks of the job that this one fails on its own, and why, so that they do
     /// not wait for it.
     ///
-    /// Their calls fail at once, with an error that names this rank, `code`, which this rank is
-    /// about to exit with, and `reason`. They get the first 900 bytes of the reason, and
-    /// [`printable`](mpienv_core::printable) characters only.
+    /// Their calls fail at once, with an error that names this rank, `code` and `reason`: its first
+    /// 900 bytes, and [`printable`](mpienv_core::printable) characters only. This call returns;
+    /// then exit with `code`.
     ///
-    /// Over MPI, where a blocked call cannot fail, the other ranks do not get the reason. This rank
-    /// prints it to stderr, unless it is empty, and exits all ranks of the job, including itself,
-    /// with `code`: this call does not return.
+    /// Over MPI, a blocked call cannot fail. This rank prints the reason to stderr, unless it is
+    /// empty, and exits all ranks of the job, including itself, with `code`: this call does not
+    /// return.
     ///
     /// ```
     /// use std::time::Duration;

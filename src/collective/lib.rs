@@ -31,20 +31,19 @@
 //! the gradients for each batch.
 //!
 //! # Semantics
-//! Every rank of a group must make the same calls in the same order, with the same number and type
-//! of values. [`all_gather`](Group::all_gather), [`all_to_all`](Group::all_to_all) and
-//! [`broadcast_vec`](Group::broadcast_vec) take any number of them. Only [`send`](Group::send),
-//! [`receive`](Group::receive) and [`send_receive`](Group::send_receive) are calls of a rank and
-//! its neighbors, as solvers need them. Each call of [`Group`] has an example. Calls block. A group
-//! makes one call at a time. It may move to another thread, and [`Group::canceller`] ends its calls
-//! from other threads.
+//! All ranks of a group must make the same calls in the same order, with the same number and type
+//! of values. In [`all_gather`](Group::all_gather), [`all_to_all`](Group::all_to_all) and
+//! [`broadcast_vec`](Group::broadcast_vec), the number may differ. [`send`](Group::send),
+//! [`receive`](Group::receive) and [`send_receive`](Group::send_receive) are calls of two ranks.
+//! Calls block. A group makes one call at a time. It may move to another thread, and
+//! [`Group::canceller`] ends its calls from other threads.
 //!
-//! Ranks compare their calls before any of them returns: operation, type and count of numbers,
-//! reduction, root. If calls differ, all ranks get an error that names two ranks:
-//! `rank 2 called barrier, rank 0 all_reduce_sum of 10 f32`. This includes a call whose arguments
-//! are invalid. Calls of different groups, such as one and a part that was split from it, are
-//! noticed at once over TCP only; elsewhere, the ranks wait for the timeout. Over MPI, comparing
-//! takes one more small all-reduce for each call, and two for those that take any number of values.
+//! Before any rank returns, the ranks compare operation, type, count, reduction and root. If they
+//! differ, or if a rank's arguments are invalid, all ranks get an error that names two ranks:
+//! `rank 2 called barrier, rank 0 all_reduce_sum of 10 f32`. Only TCP notices at once that ranks
+//! call different groups, such as a group and one that was split from it; elsewhere, they wait for
+//! the timeout. Over MPI, comparing takes one more small all-reduce for each call of all ranks, and
+//! two for those that take any number of values.
 //!
 //! Only the process that connected can use a group. In a forked child, every call is an error, and
 //! dropping the group does nothing. The child keeps the connections open, so while it runs, a loss
@@ -60,16 +59,16 @@
 //! unspecified.
 //!
 //! # Errors
-//! If a rank is lost, hangs or makes another call, all other ranks name it by its number in the
-//! job, whichever group they use; arguments are numbers of the group's ranks. They notice within
-//! milliseconds a process that is killed, and one that [aborts](Group::abort) for a reason of its
-//! own, which they print. They notice a hung process or a cut network after the
+//! If a rank is lost, hangs or makes another call, all other ranks get an error that names it by
+//! its number in the job, whichever group they use; arguments are numbers of the group's ranks.
+//! They notice within milliseconds a process that is killed, and one that [aborts](Group::abort),
+//! whose reason is in the error. They notice a hung process or a cut network after the
 //! [timeout](GroupBuilder::timeout), which also limits how long a rank may compute between two
-//! calls. Do not use a group after an error: every later call fails at once, except over MPI. It
-//! can still be used after a [`CollectiveError::Argument`] that every rank got in the same call, or
-//! that a call of two ranks returned. If a rank fails after it has done its part of a call, the
-//! others complete that call, and their next call fails. If they then get nothing from some other
-//! rank for 0.4 s, the current call fails instead.
+//! calls. [`CollectiveError`] says when a group can still be used.
+//!
+//! If a rank fails after it has done its part of a call, the others complete that call, and their
+//! next call fails. If they then get nothing from some other rank for 0.4 s, the current call fails
+//! instead.
 //!
 //! | over | a lost rank | a hung rank |
 //! | --- | --- | --- |

@@ -83,7 +83,7 @@ impl Environment {
     /// If its variables do not show which launcher started this process, a
     /// [`ClusterInfo`](crate::ClusterInfo) that is read from it on Linux also inspects the parent
     /// processes, and in a PBS job the file in `PBS_NODEFILE`. For any other environment, only the
-    /// variables count.
+    /// variables count, and a file that `MPIENV_TOKEN_FILE` names.
     #[must_use]
     pub fn current() -> Environment {
         #[expect(clippy::disallowed_methods, reason = "the one place that reads the environment")]

@@ -382,9 +382,8 @@ pub const TIMED_OUT: u8 = 124;
 /// The exit code for [`ErrorKind::ReaderGone`].
 pub const READER_GONE: u8 = 141;
 
-/// The kind of an error that involves several ranks. It gives the exit code that a program should
-/// use:
-/// [`ErrorKind::exit_code`].
+/// The kind of an error that involves several ranks. [`ErrorKind::exit_code`] is the code that a
+/// program should exit with.
 ///
 /// | kind | exit code | may another attempt succeed? |
 /// | --- | --- | --- |

@@ -158,7 +158,8 @@ impl Api {
         self.check(call, code).map(|()| status)
     }
 
-    /// Fails if a message had fewer bytes than were expected. MPI itself refuses more.
+    /// Fails if a message had fewer bytes than were expected. MPI itself refuses more. Its statuses
+    /// count bytes, whatever the type of the values.
     pub(super) fn check_length(
         &self,
         call: &'static str,
@@ -167,7 +168,7 @@ impl Api {
         expected: usize,
     ) -> Result<()> {
         let mut count = 0;
-        // SAFETY: the status is of a message of bytes, and the pointer is to an int.
+        // SAFETY: the status is of a message, and the pointer is to an int.
         let code = unsafe {
             self.functions.get_count(status.place(), self.constants.byte, &raw mut count)
         };
@@ -187,7 +188,8 @@ impl Api {
     ) -> Result<Buffer> {
         // The address of an empty Vec of bytes is 1, which is MPI_IN_PLACE in two ABIs.
         let first = if count == 0 { ptr::null_mut() } else { first.cast_mut().cast() };
-        Ok(Buffer { first, count: int(call, count)?, datatype: (T::DATATYPE)(&self.constants) })
+        let count = int(call, count.saturating_mul(T::COUNT))?;
+        Ok(Buffer { first, count, datatype: (T::DATATYPE)(&self.constants) })
     }
 
     /// Returns the error for a code, unless it is that of success.
@@ -226,27 +228,46 @@ pub(super) struct Buffer {
 ///     Ok(values[0])
 /// }
 /// ```
-#[expect(private_bounds, reason = "only these types are elements")]
-pub trait Element: Value + Copy + 'static {}
+pub trait Element: Value {}
 
 impl Element for f32 {}
 impl Element for f64 {}
 
-/// A number or a byte.
-pub(super) trait Value {
+/// A value that ranks can exchange: an integer of 8 to 64 bits, `f32` or `f64`.
+///
+/// ```no_run
+/// use mpienv::mpi::{Communicator, MpiError, Value};
+///
+/// fn of_rank_0<T: Value>(world: &Communicator, value: T) -> Result<T, MpiError> {
+///     let mut values = [value];
+///     world.broadcast(&mut values, 0)?;
+///     Ok(values[0])
+/// }
+/// ```
+#[expect(private_bounds, reason = "only these types are values")]
+pub trait Value: Typed + Copy + Default + 'static {}
+
+/// A value of which MPI has a type, or which consists of so many of its bytes.
+pub(super) trait Typed {
     const DATATYPE: fn(&Constants) -> Datatype;
+    const COUNT: usize;
 }
 
-impl Value for f32 {
-    const DATATYPE: fn(&Constants) -> Datatype = |constants| constants.float;
+macro_rules! values {
+    ($($value:ty = $count:literal $datatype:ident,)*) => {$(
+        impl Value for $value {}
+
+        impl Typed for $value {
+            const DATATYPE: fn(&Constants) -> Datatype = |constants| constants.$datatype;
+            const COUNT: usize = $count;
+        }
+    )*};
 }
 
-impl Value for f64 {
-    const DATATYPE: fn(&Constants) -> Datatype = |constants| constants.double;
-}
-
-impl Value for u8 {
-    const DATATYPE: fn(&Constants) -> Datatype = |constants| constants.byte;
+values! {
+    f32 = 1 float, f64 = 1 double,
+    u8 = 1 byte, u16 = 2 byte, u32 = 4 byte, u64 = 8 byte,
+    i8 = 1 byte, i16 = 2 byte, i32 = 4 byte, i64 = 8 byte,
 }
 
 /// Converts a number to an `int`.

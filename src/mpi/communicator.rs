@@ -12,7 +12,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::abi::{Comm, Status};
-use super::api::{Api, Buffer, Element, int};
+use super::api::{Api, Buffer, Element, Value, int};
 use super::error::{MpiError, Result};
 use super::session::Session;
 use mpienv_core::Rank;
@@ -22,10 +22,10 @@ const MOST: usize = 1 << 30;
 
 /// Ranks that call MPI together: all ranks, or those of a [`split`](Communicator::split).
 ///
-/// Every rank of a communicator must make the same calls in the same order. A blocking call keeps a
-/// core busy until the other ranks have made it, and waits forever if one of them hangs. A started
-/// call ([`start_all_reduce_sum`](Communicator::start_all_reduce_sum), ...) can be waited for with
-/// a time limit.
+/// All ranks of a communicator must make the same calls in the same order; messages are calls of
+/// two ranks. A blocking call keeps a core busy until the other ranks have made it, and waits
+/// forever if one of them hangs. A `start_...` call returns at once. Its
+/// [`Request`](super::Request) can wait with a time limit.
 ///
 /// # Lengths
 /// Ranks must also agree on lengths, which MPI does not compare, in messages and in calls of all
@@ -45,9 +45,9 @@ const MOST: usize = 1 << 30;
 /// (Open MPI 5): a message that is too long is then an error and overwrites nothing.
 ///
 /// # Threads
-/// A communicator may move to another thread: it is `Send`, but not `Sync`. The threads of a
-/// process call MPI one at a time. If the library supports only one thread (less than
-/// `MPI_THREAD_SERIALIZED`), calls from any thread but the one that initialized MPI are errors.
+/// A communicator may move to another thread: it is `Send`, but not `Sync`. While a call waits for
+/// other ranks, calls of MPI in other threads of the process wait too. If the library provides less
+/// than `MPI_THREAD_SERIALIZED`, calls from any thread but the one that initialized MPI are errors.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -76,9 +76,9 @@ const MOST: usize = 1 << 30;
 ///     // A message around the ring of ranks.
 ///     let size = world.size();
 ///     let (next, before) = ((rank + 1) % size, (rank + size - 1) % size);
-///     let sent = world.start_send(b"hello".to_vec(), next, 0)?;
-///     let received = world.start_receive(vec![0; 5], before, 0)?;
-///     assert_eq!(received.wait()?, b"hello");
+///     let received = world.start_receive(vec![0.0_f64; 5], before, 0)?;
+///     let sent = world.start_send(vec![f64::from(rank); 5], next, 0)?;
+///     assert_eq!(received.wait()?, [f64::from(before); 5]);
 ///     sent.wait()?;
 ///     let mut received = [0; 5];
 ///     world.send_receive(b"again", next, &mut received, before, 0)?;
@@ -193,96 +193,95 @@ impl Communicator {
         })
     }
 
-    /// Every rank gets the bytes of every rank in `all`, in rank order (`MPI_Allgather`). All ranks
-    /// must pass the same number of bytes.
+    /// Every rank gets the values of every rank in `all`, in rank order (`MPI_Allgather`). All ranks
+    /// must pass the same number of values.
     ///
     /// # Errors
-    /// If `all` has not as many bytes for each rank, a rank has 2 GiB or more, or MPI returns an
+    /// If `all` has not as many values for each rank, a rank has 2 GiB or more, or MPI returns an
     /// error; `all` is then undefined.
-    pub fn all_gather_into(&self, bytes: &[u8], all: &mut [u8]) -> Result<()> {
+    pub fn all_gather_into<T: Value>(&self, values: &[T], all: &mut [T]) -> Result<()> {
         const CALL: &str = "MPI_Allgather";
-        self.check_parts(CALL, all.len(), bytes.len())?;
+        self.check_parts(CALL, all.len(), values.len())?;
         self.call(CALL, |api| {
-            let Buffer { first: from, .. } = api.buffer(CALL, bytes.as_ptr(), bytes.len())?;
-            let Buffer { first, count, datatype: byte } =
-                api.buffer(CALL, all.as_mut_ptr(), bytes.len())?;
-            // SAFETY: MPI reads `count` bytes and writes `count` bytes for each rank until it
+            let Buffer { first: from, .. } = api.buffer(CALL, values.as_ptr(), values.len())?;
+            let Buffer { first, count, datatype: of } =
+                api.buffer(CALL, all.as_mut_ptr(), values.len())?;
+            // SAFETY: MPI reads `count` values and writes `count` values for each rank until it
             // returns.
-            Ok(unsafe { api.functions.allgather(from, count, byte, first, count, byte, self.comm) })
+            Ok(unsafe { api.functions.allgather(from, count, of, first, count, of, self.comm) })
         })
     }
 
-    /// Divides the bytes into one equal part for each rank and sends part r to rank r. Part r of
+    /// Divides the values into one equal part for each rank and sends part r to rank r. Part r of
     /// `received` is what rank r sent (`MPI_Alltoall`). All ranks must pass the same number of
-    /// bytes.
+    /// values.
     ///
     /// # Errors
-    /// If the bytes do not divide into equal parts, `received` has another length, a part has 2 GiB
-    /// or more, or MPI returns an error; `received` is then undefined.
-    pub fn all_to_all(&self, bytes: &[u8], received: &mut [u8]) -> Result<()> {
+    /// If the values do not divide into equal parts, `received` has another length, a part has
+    /// 2 GiB or more, or MPI returns an error; `received` is then undefined.
+    pub fn all_to_all<T: Value>(&self, values: &[T], received: &mut [T]) -> Result<()> {
         const CALL: &str = "MPI_Alltoall";
         let part = received.len() / self.size() as usize;
         self.check_parts(CALL, received.len(), part)?;
-        self.check_parts(CALL, bytes.len(), part)?;
+        self.check_parts(CALL, values.len(), part)?;
         self.call(CALL, |api| {
-            let Buffer { first: from, .. } = api.buffer(CALL, bytes.as_ptr(), part)?;
-            let Buffer { first, count, datatype: byte } =
+            let Buffer { first: from, .. } = api.buffer(CALL, values.as_ptr(), part)?;
+            let Buffer { first, count, datatype: of } =
                 api.buffer(CALL, received.as_mut_ptr(), part)?;
-            // SAFETY: MPI reads and writes `count` bytes for each rank until it returns.
-            Ok(unsafe { api.functions.alltoall(from, count, byte, first, count, byte, self.comm) })
+            // SAFETY: MPI reads and writes `count` values for each rank until it returns.
+            Ok(unsafe { api.functions.alltoall(from, count, of, first, count, of, self.comm) })
         })
     }
 
-    /// Sends bytes to rank `to`, and meanwhile receives as many as `received` has from rank `from`,
-    /// both with this `tag` (`MPI_Sendrecv`).
+    /// Sends values to rank `to`, and meanwhile receives as many as `received` has from rank `from`,
+    /// both with this `tag` (`MPI_Sendrecv`). Every MPI has tags up to 32,767.
     ///
     /// # Errors
-    /// If rank `from` sends fewer bytes than `received` has, if MPI returns an error, as for more
-    /// bytes, or if there are 2^31 bytes or more; `received` is then undefined.
-    pub fn send_receive(
+    /// If rank `from` sends fewer values than `received` has, if MPI returns an error, as for more
+    /// values, or if there are 2 GiB or more; `received` is then undefined.
+    pub fn send_receive<T: Value>(
         &self,
-        bytes: &[u8],
+        values: &[T],
         to: u32,
-        received: &mut [u8],
+        received: &mut [T],
         from: u32,
         tag: u16,
     ) -> Result<()> {
         const CALL: &str = "MPI_Sendrecv";
-        let expected = received.len();
+        let expected = size_of_val(received);
         self.session.run(|api| {
             let mut status = Status::default();
             let (to, source, tag) = (int(CALL, to)?, int(CALL, from)?, int(CALL, tag)?);
             let Buffer { first: sent, count: length, .. } =
-                api.buffer(CALL, bytes.as_ptr(), bytes.len())?;
-            let Buffer { first, count, datatype: byte } =
+                api.buffer(CALL, values.as_ptr(), values.len())?;
+            let Buffer { first, count, datatype: of } =
                 api.buffer(CALL, received.as_mut_ptr(), received.len())?;
             let (functions, comm, place) = (&api.functions, self.comm, status.place());
-            // SAFETY: MPI reads `length` bytes and writes `count` bytes, which the other rank sends,
-            // and the status until it returns.
+            // SAFETY: MPI reads `length` values and writes `count` values, which the other rank
+            // sends, and the status until it returns.
             let code = unsafe {
-                functions.sendrecv(
-                    sent, length, byte, to, tag, first, count, byte, source, tag, comm, place,
-                )
+                functions
+                    .sendrecv(sent, length, of, to, tag, first, count, of, source, tag, comm, place)
             };
             api.check(CALL, code)?;
             api.check_length(CALL, status, from, expected)
         })
     }
 
-    /// Every rank gets the bytes of rank `root` (`MPI_Bcast`). All ranks must pass the same number
-    /// of bytes.
+    /// Every rank gets the values of rank `root` (`MPI_Bcast`). All ranks must pass the same number
+    /// of values.
     ///
     /// # Errors
-    /// If MPI returns an error, for example because `root` is not a rank; the bytes are then
+    /// If MPI returns an error, for example because `root` is not a rank; the values are then
     /// undefined.
-    pub fn broadcast(&self, bytes: &mut [u8], root: u32) -> Result<()> {
+    pub fn broadcast<T: Value>(&self, values: &mut [T], root: u32) -> Result<()> {
         const CALL: &str = "MPI_Bcast";
-        for part in chunks(bytes) {
+        for part in chunks(values) {
             self.call(CALL, |api| {
                 let root = int(CALL, root)?;
                 let Buffer { first, count, datatype } =
                     api.buffer(CALL, part.as_mut_ptr(), part.len())?;
-                // SAFETY: MPI reads or writes these bytes until it returns.
+                // SAFETY: MPI reads or writes these values until it returns.
                 Ok(unsafe { api.functions.bcast(first, count, datatype, root, self.comm) })
             })?;
         }
@@ -303,14 +302,14 @@ impl Communicator {
         self.session.run(|api| api.check(name, call(api)?))
     }
 
-    /// Fails unless `length` values or bytes are parts of this length for all ranks: MPI would read
-    /// or write what follows them.
+    /// Fails unless `length` values are parts of this length for all ranks: MPI would read or write
+    /// what follows them.
     fn check_parts(&self, call: &'static str, length: usize, part: usize) -> Result<()> {
         let size = self.size() as usize;
         if part.checked_mul(size) == Some(length) {
             Ok(())
         } else {
-            Err(MpiError::Indivisible { call, length, size })
+            Err(MpiError::Indivisible { call, length, size, part: Some(part) })
         }
     }
 
@@ -349,7 +348,7 @@ impl Drop for Communicator {
 
 /// As many values at a time as a call takes. Without values, none once: the call is made all the
 /// same, because other ranks wait for it.
-fn chunks<T>(values: &mut [T]) -> impl Iterator<Item = &mut [T]> {
+fn chunks<T: Value>(values: &mut [T]) -> impl Iterator<Item = &mut [T]> {
     let none = values.is_empty().then_some(&mut [] as &mut [T]);
-    none.into_iter().chain(values.chunks_mut(MOST))
+    none.into_iter().chain(values.chunks_mut(MOST / T::COUNT))
 }

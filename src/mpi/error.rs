@@ -62,8 +62,8 @@ pub enum MpiError {
     },
     /// The library cannot be used by a process that has threads.
     #[error(
-        "{} provides thread level {provided}, but {needed} (MPI_THREAD_FUNNELED) is needed: use an MPI that was built \
-         with support for threads", .library.display()
+        "{} provides thread level {provided}, but {needed} ({level}) is needed: use an MPI that was built with support \
+         for threads", .library.display()
     )]
     #[non_exhaustive]
     ThreadLevel {
@@ -71,8 +71,10 @@ pub enum MpiError {
         library: PathBuf,
         /// The level that MPI_Init_thread returned.
         provided: i32,
-        /// The number of MPI_THREAD_FUNNELED in this library.
+        /// The number of the level that is needed, in this library.
         needed: i32,
+        /// Its name, and what needs it.
+        level: &'static str,
     },
     /// An MPI function returned an error.
     #[error("{call}: {text} (error {code}): {}", failure(.call, .text).1)]
@@ -146,16 +148,19 @@ pub enum MpiError {
     },
     /// A buffer does not divide into equal parts, one for each rank.
     #[error(
-        "{call}: {length} values or bytes do not divide into {size} equal parts: add padding, or use another call"
+        "{call}: {length} values do not divide into {size} equal parts{}: add padding, or use another call",
+        .part.map_or(String::new(), |part| format!(" of {part}"))
     )]
     #[non_exhaustive]
     Indivisible {
         /// The function.
         call: &'static str,
-        /// How many values or bytes there are.
+        /// How many values there are.
         length: usize,
         /// How many ranks there are.
         size: usize,
+        /// How many values of each rank the other buffer has, if there is one.
+        part: Option<usize>,
     },
     /// Calls that were started but not waited for prevent MPI_Finalize.
     #[error(

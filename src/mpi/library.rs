@@ -38,11 +38,16 @@ pub(super) struct Loaded {
 
 impl Loaded {
     /// Fails if a thread level is below the one that is needed.
-    pub(super) fn check_threads(&self, provided: c_int, needed: c_int) -> Result<()> {
+    pub(super) fn check_threads(
+        &self,
+        provided: c_int,
+        needed: c_int,
+        level: &'static str,
+    ) -> Result<()> {
         if provided >= needed {
             return Ok(());
         }
-        Err(MpiError::ThreadLevel { library: self.file.clone(), provided, needed })
+        Err(MpiError::ThreadLevel { library: self.file.clone(), provided, needed, level })
     }
 }
 

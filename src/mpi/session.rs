@@ -68,7 +68,7 @@ impl Session {
             return Err(MpiError::Asked);
         }
         let provided = api.init()?;
-        loaded.check_threads(provided, api.constants.thread_funneled)?;
+        loaded.check_threads(provided, api.constants.thread_funneled, "MPI_THREAD_FUNNELED")?;
         Ok(Session {
             closing: api.duplicate(api.constants.comm_world)?,
             loaded,
@@ -88,7 +88,8 @@ impl Session {
         }
         let needed = self.loaded.api.constants.thread_serialized;
         if self.provided < needed && self.thread != thread::current().id() {
-            self.loaded.check_threads(self.provided, needed)?;
+            let level = "MPI_THREAD_SERIALIZED, for calls from other threads than the first";
+            self.loaded.check_threads(self.provided, needed, level)?;
         }
         let mut state = self.state();
         if *state == State::Finalized {

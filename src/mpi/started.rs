@@ -24,11 +24,11 @@ use mpienv_core::ErrorKind;
 /// Up to so many bytes, a gathered block is as long as the longest one.
 const PADDED: usize = 4096;
 
-/// A started call. MPI uses its buffer until the call is done.
+/// A started call. It owns its buffer, which [`wait`](Request::wait) returns.
 ///
 /// MPI makes progress on the call during [`test`](Request::test) or a wait. A started call cannot
-/// be canceled. If you drop a request before it is done, its buffer leaks, and MPI can no longer be
-/// finalized.
+/// be canceled. If you drop a request, or its wait ends, before the call is done, the buffer leaks,
+/// and MPI can no longer be finalized. A request stays in its thread: it is not `Send`.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -281,7 +281,7 @@ impl Communicator {
         let (first, length, size) = (values.as_mut_ptr(), values.len(), parts as usize);
         // Otherwise the last values would belong to no part.
         if !length.is_multiple_of(size) {
-            return Err(MpiError::Indivisible { call: name, length, size });
+            return Err(MpiError::Indivisible { call: name, length, size, part: None });
         }
         let count = length / size;
         Request::start(&self.session, name, values, |api, request| {
@@ -328,62 +328,70 @@ impl Communicator {
     ///
     /// # Errors
     /// As [`all_to_all`](Communicator::all_to_all).
-    pub fn start_all_to_all(&self, bytes: Vec<u8>) -> Result<Request<Vec<u8>>> {
+    pub fn start_all_to_all<T: Value>(&self, values: Vec<T>) -> Result<Request<Vec<T>>> {
         const CALL: &str = "MPI_Ialltoall";
         let ranks = self.size();
-        self.start(CALL, bytes, ranks, |api, Buffer { first, count, datatype: byte }, request| {
+        self.start(CALL, values, ranks, |api, Buffer { first, count, datatype: of }, request| {
             let (comm, in_place) = (self.comm, api.constants.in_place);
-            // SAFETY: the request owns the bytes, `count` for each rank, until it is done. MPI does
+            // SAFETY: the request owns the values, `count` for each rank, until it is done. MPI does
             // not read the count and datatype of what is sent, because it is in place.
-            Ok(unsafe {
-                api.functions.ialltoall(in_place, 0, byte, first, count, byte, comm, request)
-            })
+            Ok(unsafe { api.functions.ialltoall(in_place, 0, of, first, count, of, comm, request) })
         })
     }
 
     /// Starts [`broadcast`](Communicator::broadcast) (`MPI_Ibcast`).
     ///
     /// # Errors
-    /// If MPI returns an error, or there are 2^31 bytes or more.
-    pub fn start_broadcast(&self, bytes: Vec<u8>, root: u32) -> Result<Request<Vec<u8>>> {
+    /// If MPI returns an error, or there are 2 GiB or more.
+    pub fn start_broadcast<T: Value>(&self, values: Vec<T>, root: u32) -> Result<Request<Vec<T>>> {
         const CALL: &str = "MPI_Ibcast";
-        self.start(CALL, bytes, 1, |api, Buffer { first, count, datatype }, request| {
+        self.start(CALL, values, 1, |api, Buffer { first, count, datatype }, request| {
             let root = int(CALL, root)?;
-            // SAFETY: the request owns the bytes until it is done.
+            // SAFETY: the request owns the values until it is done.
             Ok(unsafe { api.functions.ibcast(first, count, datatype, root, self.comm, request) })
         })
     }
 
-    /// Starts sending bytes to a rank, which receives as many with the same `tag`
-    /// (`MPI_Isend`).
+    /// Starts sending values to a rank, which receives as many with the same `tag` (`MPI_Isend`).
+    /// Every MPI has tags up to 32,767.
     ///
     /// # Errors
-    /// If MPI returns an error, or there are 2^31 bytes or more.
-    pub fn start_send(&self, bytes: Vec<u8>, to: u32, tag: u16) -> Result<Request<Vec<u8>>> {
+    /// If MPI returns an error, or there are 2 GiB or more.
+    pub fn start_send<T: Value>(
+        &self,
+        values: Vec<T>,
+        to: u32,
+        tag: u16,
+    ) -> Result<Request<Vec<T>>> {
         const CALL: &str = "MPI_Isend";
-        self.start(CALL, bytes, 1, |api, Buffer { first, count, datatype }, request| {
+        self.start(CALL, values, 1, |api, Buffer { first, count, datatype }, request| {
             let (comm, to, tag) = (self.comm, int(CALL, to)?, int(CALL, tag)?);
-            // SAFETY: the request owns the bytes until it is done.
+            // SAFETY: the request owns the values until it is done.
             Ok(unsafe { api.functions.isend(first, count, datatype, to, tag, comm, request) })
         })
     }
 
-    /// Starts receiving bytes that a rank sends with this `tag`: as many as `bytes` has, which they
+    /// Starts receiving values that a rank sends with this `tag`: as many as `values` has, which they
     /// replace (`MPI_Irecv`).
     ///
     /// # Errors
-    /// If MPI returns an error, or if there are 2^31 bytes or more. Waiting for the request fails
-    /// if the rank sends fewer bytes or more, but Open MPI may first have overwritten the memory
-    /// behind `bytes` with more: compare lengths [first](Communicator#lengths).
-    pub fn start_receive(&self, bytes: Vec<u8>, from: u32, tag: u16) -> Result<Request<Vec<u8>>> {
+    /// If MPI returns an error, or if there are 2 GiB or more. Waiting for the request fails if the
+    /// rank sends fewer values or more, but Open MPI may first have overwritten the memory behind
+    /// `values` with more: compare lengths [first](Communicator#lengths).
+    pub fn start_receive<T: Value>(
+        &self,
+        values: Vec<T>,
+        from: u32,
+        tag: u16,
+    ) -> Result<Request<Vec<T>>> {
         const CALL: &str = "MPI_Irecv";
-        let length = bytes.len();
+        let length = size_of_val(values.as_slice());
         let start = |api: &Api, Buffer { first, count, datatype }, request| {
             let (comm, from, tag) = (self.comm, int(CALL, from)?, int(CALL, tag)?);
-            // SAFETY: the request owns the bytes, which the other rank sends, until it is done.
+            // SAFETY: the request owns the values, which the other rank sends, until it is done.
             Ok(unsafe { api.functions.irecv(first, count, datatype, from, tag, comm, request) })
         };
-        let mut request = self.start(CALL, bytes, 1, start)?;
+        let mut request = self.start(CALL, values, 1, start)?;
         request.receives = Some((from, length));
         Ok(request)
     }
@@ -399,37 +407,38 @@ impl Communicator {
         })
     }
 
-    /// Starts to gather one block from every rank on every rank, in rank order (`MPI_Iallgather`).
+    /// Starts to gather one block from every rank on every rank (`MPI_Iallgather`). Copies `block`;
+    /// the request returns all blocks in one `Vec`, in rank order.
     ///
     /// All blocks must have the same length.
     ///
     /// # Errors
     /// Returns an error if MPI returns an error, or if the blocks do not fit into memory.
-    pub fn start_all_gather(&self, block: &[u8]) -> Result<Request<Vec<u8>>> {
+    pub fn start_all_gather<T: Value>(&self, block: &[T]) -> Result<Request<Vec<T>>> {
         const CALL: &str = "MPI_Iallgather";
         let [own, all] = [self.rank().index(), self.size()]
             .map(|ranks| block.len().saturating_mul(ranks as usize));
         let mut blocks = zeroed(CALL, all)?;
         blocks[own..own + block.len()].copy_from_slice(block);
         let ranks = self.size();
-        self.start(CALL, blocks, ranks, |api, Buffer { first, count, datatype: byte }, request| {
+        self.start(CALL, blocks, ranks, |api, Buffer { first, count, datatype: of }, request| {
             let (comm, in_place) = (self.comm, api.constants.in_place);
             // SAFETY: the request owns the blocks, one of this length for each rank, until it is
             // done. MPI does not read the count and datatype of what is sent, because it is in
             // place.
             Ok(unsafe {
-                api.functions.iallgather(in_place, 0, byte, first, count, byte, comm, request)
+                api.functions.iallgather(in_place, 0, of, first, count, of, comm, request)
             })
         })
     }
 }
 
-/// Allocates `length` zero bytes, or fails if there is not enough memory.
-fn zeroed(call: &'static str, length: usize) -> Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    bytes
+/// Allocates `length` zeros, or fails if there is not enough memory.
+fn zeroed<T: Value>(call: &'static str, length: usize) -> Result<Vec<T>> {
+    let mut values = Vec::new();
+    values
         .try_reserve_exact(length)
         .map_err(|_| MpiError::TooLarge { call, value: length as u64 })?;
-    bytes.resize(length, 0);
-    Ok(bytes)
+    values.resize(length, T::default());
+    Ok(values)
 }

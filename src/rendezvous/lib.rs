@@ -167,7 +167,7 @@ impl fmt::Debug for Rendezvous {
 }
 
 impl Rendezvous {
-    /// `rank` meets the others at `host:port`, within 60 s, with an empty token.
+    /// Lets `rank` meet the others at `host:port`, within 60 s, without a token.
     pub fn new(rank: Rank, host: Host, port: Port) -> Rendezvous {
         Rendezvous {
             rank,

@@ -1,11 +1,12 @@
 //! One rank of the jobs that tests/it/mpi.rs starts: `mpirun -n 4 mpi_rank sums`.
 
 use std::error::Error;
+use std::fmt::Debug;
 use std::process::{self, Command, ExitCode};
 use std::time::Duration;
 
 use mpienv::collective::{Backend, Group};
-use mpienv::mpi::{self, Communicator, Hints, MpiVars, World};
+use mpienv::mpi::{self, Communicator, Hints, World};
 use mpienv::{ClusterInfo, Environment, Rank};
 
 /// Longer than the time limit of any test.
@@ -25,7 +26,7 @@ fn main() -> ExitCode {
 
 fn run(parts: &[String], environment: &Environment) -> Result<(), Box<dyn Error>> {
     if parts == ["asks-first"] {
-        return asks_first(environment);
+        return asks_first();
     }
     let info = ClusterInfo::from_environment(environment)?;
     let hints = match parts {
@@ -35,10 +36,9 @@ fn run(parts: &[String], environment: &Environment) -> Result<(), Box<dyn Error>
     };
     #[expect(unsafe_code, reason = "hints are set in the environment")]
     // SAFETY: this process has one thread.
-    let init = || unsafe { World::init_with(info.launcher(), &MpiVars::of(environment), &hints) };
+    let init = || unsafe { World::init_with(&info, &hints) };
     let world = init()?;
     let ranks = world.communicator();
-    world.check(info.rank())?;
     for part in parts {
         match part.as_str() {
             "hints" => {}
@@ -65,9 +65,9 @@ fn run(parts: &[String], environment: &Environment) -> Result<(), Box<dyn Error>
 }
 
 /// Asks the launcher for rank 0's host, after which `MPI_Init` would abort this process.
-fn asks_first(environment: &Environment) -> Result<(), Box<dyn Error>> {
+fn asks_first() -> Result<(), Box<dyn Error>> {
     let info = mpienv::ask::read(&ClusterInfo::builder())?;
-    println!("{}", World::init(info.launcher(), &MpiVars::of(environment)).unwrap_err());
+    println!("{}", World::init(&info).unwrap_err());
     let by = |backend| Group::builder(&info).backend(backend).connect();
     println!("{}", by(Backend::Mpi).unwrap_err());
     println!("{}", by(Backend::Auto)?.describe());
@@ -113,6 +113,8 @@ fn exchanges_parts(world: &Communicator) -> Result<(), mpi::MpiError> {
         world.send_receive(&bytes(own, next), next, &mut received, before, 1)?;
         assert!(received == bytes(before, own), "a message of {length}");
     }
+    values_travel(world, |rank| f64::from(rank) + 0.5)?;
+    values_travel(world, |rank| i64::from(rank) << 40)?;
     // MPI would read or write what follows the memory.
     let (all, mut more) = (vec![0; size as usize], vec![0; size as usize + 1]);
     let refused = [
@@ -123,6 +125,39 @@ fn exchanges_parts(world: &Communicator) -> Result<(), mpi::MpiError> {
     for error in refused.map(Result::unwrap_err) {
         assert!(error.to_string().contains("do not divide into"), "{error}");
     }
+    Ok(())
+}
+
+/// Every call that moves values moves those of a type.
+fn values_travel<T: mpi::Value + PartialEq + Debug>(
+    world: &Communicator,
+    of: fn(u32) -> T,
+) -> Result<(), mpi::MpiError> {
+    let (rank, size) = (world.rank().index(), world.size());
+    let (next, before) = ((rank + 1) % size, (rank + size - 1) % size);
+    let all: Vec<T> = (0..size).map(of).collect();
+    let own = [of(rank)];
+
+    let mut received = vec![T::default(); all.len()];
+    world.all_gather_into(&own, &mut received)?;
+    assert_eq!(received, all);
+    assert_eq!(world.start_all_gather(&own)?.wait()?, all);
+    let parts = vec![own[0]; all.len()];
+    world.all_to_all(&parts, &mut received)?;
+    assert_eq!(received, all);
+    assert_eq!(world.start_all_to_all(parts)?.wait()?, all);
+
+    let mut of_root = own;
+    world.broadcast(&mut of_root, size - 1)?;
+    assert_eq!(of_root[0], of(size - 1));
+    assert_eq!(world.start_broadcast(own.to_vec(), 0)?.wait()?, [of(0)]);
+
+    let message = world.start_receive(vec![T::default()], before, 7)?;
+    let sent = world.start_send(own.to_vec(), next, 7)?;
+    assert_eq!(message.wait()?, [of(before)]);
+    sent.wait()?;
+    world.send_receive(&own, next, &mut received[..1], before, 7)?;
+    assert_eq!(received[0], of(before));
     Ok(())
 }
 
@@ -156,7 +191,7 @@ fn gathers(world: &Communicator) -> Result<(), mpi::MpiError> {
     let blocks = world.start_all_gather(&block(world.rank()))?.wait()?;
     assert_eq!(blocks, world.rank().all().flat_map(block).collect::<Vec<_>>());
 
-    assert!(world.start_all_gather(&[])?.wait()?.is_empty());
+    assert!(world.start_all_gather(&[0_u8; 0])?.wait()?.is_empty());
     assert!(world.all_gather(&[])?.iter().all(Vec::is_empty));
 
     // Short blocks, blocks of some MB, and those of one length. Rank 0 contributes nothing.
@@ -180,8 +215,8 @@ fn broadcasts(world: &Communicator) -> Result<(), mpi::MpiError> {
         let bytes = world.start_broadcast(own(root == world.rank()), root.index())?.wait()?;
         assert_eq!(bytes, sent);
     }
-    world.broadcast(&mut [], 0)?;
-    assert!(world.start_broadcast(Vec::new(), 0)?.wait()?.is_empty());
+    world.broadcast(&mut [0_u8; 0], 0)?;
+    assert!(world.start_broadcast(Vec::<u8>::new(), 0)?.wait()?.is_empty());
     Ok(())
 }
 
@@ -211,12 +246,12 @@ fn bad_root(world: &Communicator) -> Result<(), mpi::MpiError> {
         assert!(matches!(error, mpi::MpiError::Call { call: "MPI_Bcast", .. }), "{error:?}");
         println!("{error}");
     }
-    println!("{}", world.start_send(vec![1], size, 0).unwrap_err());
+    println!("{}", world.start_send(vec![1_u8], size, 0).unwrap_err());
     // Every rank sends 16 bytes to the next, which has room for 8, and then finalizes MPI.
     let (next, before) =
         ((world.rank().index() + 1) % size, (world.rank().index() + size - 1) % size);
-    let sent = world.start_send(vec![1; 16], next, 0)?;
-    let received = world.start_receive(vec![9; 8], before, 0)?;
+    let sent = world.start_send(vec![1_u8; 16], next, 0)?;
+    let received = world.start_receive(vec![9_u8; 8], before, 0)?;
     println!("{}", received.wait_within(FOR_EVER).unwrap_err());
     sent.wait().map(drop)
 }
@@ -235,12 +270,12 @@ fn receives_less(world: &Communicator) -> Result<(), mpi::MpiError> {
         },
     ];
     for wait in waits {
-        let sent = world.start_send(vec![1; 4], next, 0)?;
+        let sent = world.start_send(vec![1_u8; 4], next, 0)?;
         let received = world.start_receive(vec![9; 8], before, 0)?;
         println!("{}", wait(received).unwrap_err());
         sent.wait()?;
     }
-    println!("{}", world.send_receive(&[1; 4], next, &mut [9; 8], before, 0).unwrap_err());
+    println!("{}", world.send_receive(&[1_u8; 4], next, &mut [9; 8], before, 0).unwrap_err());
     Ok(())
 }
 
@@ -250,7 +285,7 @@ fn receives_more(world: &Communicator) {
     let (next, before) = ((own + 1) % size, (own + size - 1) % size);
     let mut room = [9; 10_000];
     let (received, behind) = room.split_at_mut(10);
-    println!("{}", world.send_receive(&[1; 10_000], next, received, before, 0).unwrap_err());
+    println!("{}", world.send_receive(&[1_u8; 10_000], next, received, before, 0).unwrap_err());
     assert!(behind.iter().all(|&byte| byte == 9));
 }
 
@@ -262,8 +297,6 @@ fn finalizes_late(
     let ranks = world.communicator();
     let started = ranks.start_barrier()?;
     let part = ranks.split(0, 0)?;
-    let other = world.check(Rank::ALONE);
-    assert_eq!(other.is_ok(), ranks.rank() == Rank::ALONE);
     started.wait()?;
     world.finalize()?;
     assert_eq!(part.barrier(), Err(mpi::MpiError::Finalized));

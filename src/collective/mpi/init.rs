@@ -11,11 +11,11 @@ use crate::builder::OnLost;
 use crate::builder::{OverMpi, Timeouts};
 use crate::cluster::info::ClusterInfo;
 use crate::error::CollectiveError;
-use mpienv_core::{Environment, Launcher};
-use mpienv_mpi::{MpiError, MpiVars, World};
+use mpienv_core::Environment;
+use mpienv_mpi::{MpiError, World};
 
 /// Initializes MPI, with or without hints.
-pub(crate) type Initialize<'a> = &'a dyn Fn(Launcher, &MpiVars<'_>) -> Result<World, MpiError>;
+pub(crate) type Initialize<'a> = &'a dyn Fn(&ClusterInfo) -> Result<World, MpiError>;
 
 pub(crate) const WITHOUT_HINTS: Initialize<'static> = &World::init;
 
@@ -28,15 +28,13 @@ pub(crate) fn connect(
     on_lost: OnLost,
     initialize: Initialize<'_>,
 ) -> OverMpi {
-    let environment = Environment::current();
-    let vars = MpiVars::of(&environment);
-    if !required && !info.launcher().starts_mpi(&environment) {
+    if !required && !info.launcher().starts_mpi(&Environment::current()) {
         return Ok(Err("the launcher does not start MPI programs"));
     }
     let limit = limit(timeouts.connecting, on_lost.clone()).map_err(CollectiveError::Watch)?;
-    let world = match initialize(info.launcher(), &vars) {
+    let world = match initialize(info) {
         // Do not skip a library that the user named.
-        Err(MpiError::NoLibrary { .. }) if !required && vars.library.is_none() => {
+        Err(MpiError::NoLibrary { .. }) if !required && !is_named() => {
             return Ok(Err("no MPI library could be loaded; MPI as the backend shows why"));
         }
         Err(MpiError::Simulated { .. }) if !required => {
@@ -50,13 +48,12 @@ pub(crate) fn connect(
         world => world.map_err(CollectiveError::Mpi)?,
     };
     drop(limit);
-    world.check(info.rank()).map_err(CollectiveError::Mpi)?;
     Ok(Ok(Box::new(Mpi::new(world, timeouts, on_lost)?)))
 }
 
 /// Returns whether a user has named the MPI library to use.
 pub(crate) fn is_named() -> bool {
-    MpiVars::of(&Environment::current()).library.is_some()
+    Environment::current().get("MPIENV_MPI_LIB").is_some()
 }
 
 /// Exits the process after `limit`, unless the result is dropped first. MPI's initialization itself

@@ -27,11 +27,10 @@ impl MpiLibrary {
         {
             return None;
         }
-        let vars = crate::mpi::MpiVars::of(environment);
         // `Launcher::Alone` stands for libraries of all families.
         let found = [info.launcher(), crate::Launcher::Alone]
             .into_iter()
-            .find_map(|l| crate::mpi::find_library(l, &vars).ok());
+            .find_map(|l| crate::mpi::find_library(l, environment).ok());
         found.map(|(file, version)| MpiLibrary { file, version })
     }
 

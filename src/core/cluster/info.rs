@@ -237,11 +237,12 @@ impl ClusterInfo {
 
     /// Returns the number of this rank's device among the devices that it can see, starting at 0.
     ///
-    /// The number is the local rank if the process sees all devices of its node. It is 0 if
-    /// a list such as `CUDA_VISIBLE_DEVICES`, `ROCR_VISIBLE_DEVICES`, `ZE_AFFINITY_MASK`,
-    /// `ASCEND_RT_VISIBLE_DEVICES` or `NEURON_RT_VISIBLE_CORES` shows only one device, as under `srun --gpus-per-task=1`. `None` if the launcher does not provide the local
-    /// rank, or if the process sees no device or too few; [`Provenance::device_index`] says which.
-    /// mpienv reads only such variables and does not look for devices.
+    /// The number is the local rank if the process sees all devices of its node. It is 0 if a list
+    /// such as `CUDA_VISIBLE_DEVICES`, `ROCR_VISIBLE_DEVICES`, `ZE_AFFINITY_MASK`,
+    /// `ASCEND_RT_VISIBLE_DEVICES` or `NEURON_RT_VISIBLE_CORES` shows only one device, as under
+    /// `srun --gpus-per-task=1`. `None` if the launcher does not provide the local rank, or if the
+    /// process sees no device or too few; [`Provenance::device_index`] says which. mpienv reads only
+    /// such variables and does not look for devices.
     ///
     /// ```
     /// use mpienv::ClusterInfo;

@@ -67,10 +67,10 @@ impl ClusterInfo {
         info
     }
 
-    /// Returns the findings that are probably wrong, for a program that prints them itself. Ranks
-    /// that would repeat what another rank of their node says get none: only rank 0 and the first
-    /// rank of each other node warn, and a rank that would be one of these by the variables of a
-    /// launcher that disagrees. What `mpienv exec` said before it became this program is not said
+    /// Returns the findings that show probable mistakes, for a program that prints them itself.
+    /// Ranks that would repeat what another rank of their node says get none: only rank 0 and the
+    /// first rank of each other node warn, and a rank that would be one of these by the variables of
+    /// a launcher that disagrees. What `mpienv exec` said before it became this program is not said
     /// again.
     ///
     /// ```
