@@ -105,6 +105,12 @@ fn the_only_rank_of_a_job_warns_if_any_other_variable_shows_that_it_is_one_of_se
         (ONE_OF_SRUN, &[("NODE_RANK", "2")], "NODE_RANK"),
         (ONE_OF_SRUN, &[("NODE_RANK", "2"), ("LOCAL_RANK", "1")], "NODE_RANK"),
         (ONE_OF_SRUN, &[("RANK", "2")], "RANK"),
+        // The same loop, with the names that all nodes have in common.
+        (
+            ONE_OF_SRUN,
+            &[("WORLD_SIZE", "2"), ("MASTER_ADDR", "n0"), ("SLURM_STEP_NODELIST", "n1")],
+            "WORLD_SIZE",
+        ),
         // A launcher's local rank or node, without its rank.
         (EXPORTED, &[("OMPI_COMM_WORLD_LOCAL_RANK", "2")], "OMPI_COMM_WORLD_LOCAL_RANK"),
         (EXPORTED, &[("SLURM_LOCALID", "2")], "SLURM_LOCALID"),
@@ -208,6 +214,43 @@ fn where_all_ranks_have_one_wrong_place_the_other_launchers_first_one_warns() {
         let codes: Vec<_> = info.warnings().iter().map(|warning| warning.code).collect();
         assert_eq!(codes == ["launchers-disagree"], warns, "{rank}: {codes:?}");
     }
+}
+
+#[test]
+fn a_launcher_that_does_not_number_nodes_as_the_one_around_it_does_not_contradict_it() {
+    // With c10d, torchrun sorts the nodes by their names: n10 comes before n9.
+    let step: Vars = &[
+        ("SLURM_STEP_ID", "0"),
+        ("SLURM_PROCID", "0"),
+        ("SLURM_STEP_NUM_TASKS", "2"),
+        ("SLURM_LOCALID", "0"),
+        ("SLURM_GTIDS", "0"),
+        ("SLURM_NODEID", "0"),
+        ("SLURM_STEP_NUM_NODES", "2"),
+        ("SLURM_STEP_NODELIST", "n[9-10]"),
+    ];
+    let worker: Vars = &[
+        ("TORCHELASTIC_RUN_ID", "1"),
+        ("RANK", "4"),
+        ("WORLD_SIZE", "8"),
+        ("LOCAL_RANK", "0"),
+        ("LOCAL_WORLD_SIZE", "4"),
+        ("GROUP_RANK", "1"),
+        ("GROUP_WORLD_SIZE", "2"),
+        ("MASTER_ADDR", "n10"),
+    ];
+    let info = read(&[step, worker]);
+    assert_eq!((info.rank().index(), info.warnings()), (4, vec![]));
+    let other = read(&[step, &worker[..6], &[("GROUP_RANK", "1"), ("GROUP_WORLD_SIZE", "3")]]);
+    assert_eq!(other.warnings()[0].code, "launchers-disagree");
+    // mpirun of Open MPI 4, which a platform's first node has started.
+    let job = Job::open_mpi().nodes(2).per_node(2).build().unwrap();
+    let vars = job.environment(3).unwrap();
+    let inside = [("SKYPILOT_NODE_RANK", "1"), ("SKYPILOT_NUM_NODES", "2")];
+    let vars = vars.into_iter().chain(inside.map(|(name, value)| (name.into(), value.into())));
+    let info = ClusterInfo::from_vars(vars).unwrap();
+    assert_eq!((info.rank().index(), info.node_count()), (3, Some(2)));
+    assert_eq!(info.findings(), []);
 }
 
 #[test]
@@ -358,6 +401,25 @@ fn processes_that_a_task_or_a_pod_starts_beside_each_other_do_not_share_its_rank
     let warnings = read(&[task, &[("LOCAL_RANK", "3")]]).warnings();
     assert!(warnings[0].what.ends_with("but LOCAL_RANK=\"3\" is set"), "{warnings:?}");
     assert_eq!(read(&[task, &[("LOCAL_RANK", "0")]]).warnings(), []);
+    // A loop that starts processes with their node's rank, and a rank that contradicts its node.
+    let by_hand = |vars: &[(&str, &str)]| {
+        let own = [("WORLD_SIZE", "16"), ("MASTER_ADDR", "localhost")];
+        let codes = read(&[&own, vars]).warnings().into_iter().map(|warning| warning.code);
+        codes.collect::<Vec<_>>()
+    };
+    for (rank, node, local, warns) in [
+        ("0", "0", "0", false),
+        ("0", "0", "1", true),
+        ("1", "1", "1", true),
+        ("2", "1", "1", false),
+        ("9", "1", "1", false),
+        ("0", "1", "0", true),
+    ] {
+        let vars = [("RANK", rank), ("NODE_RANK", node), ("LOCAL_RANK", local)];
+        let expected = if warns { &["launchers-disagree"][..] } else { &[] };
+        assert_eq!(by_hand(&vars), expected, "{vars:?}");
+    }
+    assert_eq!(by_hand(&[("RANK", "0"), ("LOCAL_RANK", "1")]), ["launchers-disagree"]);
     // Lightning's children in a pod whose RANK is its number.
     let pod: Vars = &[("KUBERNETES_SERVICE_HOST", "10.96.0.1"), ("WORLD_SIZE", "16")];
     let child = |rank, node, local| {

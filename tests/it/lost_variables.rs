@@ -47,6 +47,9 @@ fn assert_warns(command: impl Fn() -> Command, launcher: &str, ranks: usize) {
     assert!(!asked.contains("variables-lost"), "{asked}");
     let by_image = run("exec env -i RANK=0 WORLD_SIZE=1 PATH=\"$PATH\" mpienv exec -- true");
     assert_eq!(by_image.matches("warning [variables-lost]: ").count(), ranks, "{by_image}");
+    let by_script = "exec env -i RANK=0 WORLD_SIZE=1 PATH=\"$PATH\" sh -c 'mpienv exec -- true; :'";
+    let below = run(by_script);
+    assert_eq!(below.matches("warning [variables-lost]: ").count(), ranks, "{below}");
     // The variables are there.
     let plain = run("mpienv exec -- mpienv exec -- true");
     assert!(!plain.contains("variables-lost"), "{plain}");
@@ -75,6 +78,29 @@ fn ranks_of_open_mpi_without_its_variables_warn() {
         assert_warns(|| with(mpirun(newer), &["-n", "2"]), "Open MPI", 2);
         assert_silent(with(mpirun(newer), &["-n", "1"]));
     }
+}
+
+#[test]
+fn numbers_that_a_jobs_only_rank_gives_to_its_children_are_theirs_and_inherited_ones_are_not() {
+    if !is_there("mpirun") {
+        return;
+    }
+    let numbers = "RANK=3 WORLD_SIZE=8 LOCAL_RANK=3 LOCAL_WORLD_SIZE=8";
+    let run = |ranks: &str, script: &str| {
+        let command = with(mpirun("mpirun"), &["-n", ranks, "sh", "-c", script]).output().unwrap();
+        (String::from_utf8(command.stdout.clone()).unwrap(), stderr(command))
+    };
+    let (stdout, said) = run("1", &format!("{numbers} mpienv exec -- sh -c 'echo $RANK'"));
+    assert_eq!((stdout.as_str(), said.as_str()), ("3\n", ""));
+    // Of two ranks, each would have the same place.
+    let (stdout, said) = run("2", &format!("{numbers} mpienv exec -- sh -c 'echo $WORLD_SIZE'"));
+    assert_eq!(stdout, "2\n2\n");
+    assert!(said.contains("warning [launchers-disagree]: "), "{said}");
+    let inherited = with(mpirun("mpirun"), &["-n", "1", "mpienv", "show"])
+        .envs([("RANK", "3"), ("WORLD_SIZE", "8")])
+        .output();
+    let inherited = String::from_utf8(inherited.unwrap().stdout).unwrap();
+    assert!(inherited.contains("launcher          open-mpi"), "{inherited}");
 }
 
 #[test]

@@ -175,6 +175,10 @@ proptest! {
             let is_expected = |code: &&str| match *code {
                 "local-rank-order" | "master-unknown" => true,
                 "place-unknown" => master.is_some() && info.launcher() == Launcher::Alone,
+                // A script does not number ranks against the order of their nodes.
+                "launchers-disagree" => {
+                    info.launcher() == Launcher::User && rank < place.node + place.local_rank
+                }
                 code => code == "master-not-rank-0" && master.is_some(),
             };
             prop_assert!(codes.iter().all(is_expected), "{codes:?}");

@@ -105,10 +105,11 @@ impl ClusterInfo {
             // Of ranks that all have the same wrong place, another launcher's first one warns. A
             // launcher that sets each rank's variables anew gives none that is inherited.
             let can_be_same = !self.launcher().spec().is_always_seen;
+            // Of processes that share a rank that is right for the first of them, the second warns.
+            let is_second = self.local_rank() == Some(1) && lints::is_low(&self.placement);
             let is_of_place = |finding: &Finding| {
                 finding.code == lints::DISAGREE
-                    && can_be_same
-                    && lints::is_first_by_any(&self.inherited)
+                    && (is_second || can_be_same && lints::is_first_by_any(&self.inherited))
             };
             found.extend(warnings.filter(is_of_place));
         }

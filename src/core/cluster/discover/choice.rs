@@ -6,7 +6,7 @@ use crate::cluster::{master, overrides};
 use crate::environment::Environment;
 use crate::error::{Error, Reason};
 use crate::launcher::starter::{self, Starter};
-use crate::launcher::user::WORLD_SIZE;
+use crate::launcher::user::{RANK, WORLD_SIZE};
 use crate::launcher::{Change, Launcher, Marker, is_shared, markers, slurm, specs};
 use crate::value::sourced::{Source, Sourced};
 
@@ -85,7 +85,9 @@ fn started(environment: &Environment, candidates: &[Marker]) -> Option<Choice> {
     let starters = |marker: &Marker| marker.launcher.spec().starters;
     let first = candidates.first()?;
     let is_other = |other: &Marker| other.launcher != first.launcher && !starters(other).is_empty();
-    if !candidates.iter().any(is_other) {
+    let is_user = |other: &Marker| other.launcher == Launcher::User;
+    let has_other = candidates.iter().any(is_other);
+    if !has_other && !candidates.iter().any(is_user) {
         return None;
     }
     let programs: Vec<_> = candidates.iter().flat_map(starters).copied().collect();
@@ -97,19 +99,35 @@ fn started(environment: &Environment, candidates: &[Marker]) -> Option<Choice> {
         }
         None => return None,
     };
-    // A launcher without known programs, such as torchrun, is even nearer unless its own variables
-    // were there before.
-    if starters(first).is_empty() {
-        let names = first.launcher.variables().map(|variable| variable.name);
-        let then = child.environment();
-        let is_same = |name| then.text(name) == environment.text(name);
-        if !names.filter(|name| !is_shared(name)).all(is_same) {
-            return None;
-        }
-    }
+    let then = child.environment();
+    let is_new = |name: &&str| then.text(name) != environment.text(name);
     let marker = *candidates.iter().find(|marker| starters(marker).contains(&starter))?;
-    let source =
-        format!("{}, and {starter} started this process", marker.display_variable(environment));
+    let size = |marker: &Marker| {
+        Some((marker.launcher.spec().read)(environment, *marker).ok()?.size.value)
+    };
+    // A launcher without known programs, such as torchrun, is even nearer unless its own variables
+    // were there before. So are numbers that a user's launcher has set in a job's only rank.
+    let is_nearer = |other: &&Marker| {
+        let mut own = other.launcher.variables().map(|variable| variable.name);
+        match other.launcher {
+            Launcher::User => {
+                own.any(|name| [RANK, WORLD_SIZE].contains(&name) && is_new(&name))
+                    && size(&marker) == Some(1)
+                    && size(other).is_some_and(|size| size > 1)
+            }
+            _ if other.launcher == first.launcher && starters(first).is_empty() => {
+                own.any(|name| !is_shared(name) && is_new(&name))
+            }
+            _ => false,
+        }
+    };
+    let nearer = candidates.iter().find(is_nearer);
+    let (marker, starter, how) = match nearer {
+        Some(nearer) => (*nearer, nearer.launcher.name(), format!("set below {starter}")),
+        None if !has_other => return None,
+        None => (marker, starter, format!("and {starter} started this process")),
+    };
+    let source = format!("{}, {how}", marker.display_variable(environment));
     let is_rest = |other: &&Marker| other.launcher != marker.launcher;
     let rest = candidates.iter().filter(is_rest).copied().collect();
     Some(Choice { rest, starter: Some(starter), ..Choice::new(marker, source) })

@@ -15,7 +15,8 @@ use crate::launcher::starter::{DAEMONS, Process, Starter};
 use crate::launcher::torchrun::AGENT_STORE;
 use crate::launcher::user::{LOCAL_RANK, LOCAL_WORLD_SIZE, NODE_RANK, RANK, WORLD_SIZE};
 use crate::launcher::{
-    Launcher, LauncherSpec, Marker, Starts, display_variable, is_shared, markers, open_mpi, user,
+    Launcher, LauncherSpec, MASTER, Marker, Starts, display_variable, is_shared, markers, open_mpi,
+    user,
 };
 use crate::value::host::{Host, first_label};
 use crate::value::port::{PortRange, UNPRIVILEGED};
@@ -327,8 +328,10 @@ fn contradiction(place: &Place<'_>, others: &[Other]) -> Option<&'static str> {
             && !explains(&|other| value_of(&other.local_rank) == Some(local))
     });
     let local = local.map(|_| LOCAL_RANK);
+    let is_by_hand = placement.launcher() == Launcher::User;
     if placement.size.value > 1 {
-        return local;
+        let is_low = |name: &&str| is_by_hand && is_low(placement) && number(name).is_some();
+        return local.or_else(|| [LOCAL_RANK, NODE_RANK].into_iter().find(is_low));
     }
     let mut loose = [NODE_RANK, PMIX_RANK].into_iter().filter(|name| {
         number(name).is_some_and(|rank| !explains(&|other| other.rank.value == rank))
@@ -345,7 +348,6 @@ fn contradiction(place: &Place<'_>, others: &[Other]) -> Option<&'static str> {
     let mut unread =
         unread.map(|(marker, _)| marker.variable).filter(|name| number(name).is_some());
     let of_one = loose.next().or(local).or_else(|| unread.next());
-    let is_by_hand = placement.launcher() == Launcher::User;
     let of_absent = || {
         // The local rank or the node of a launcher whose rank is not set.
         let is_absent = |launcher: &&Launcher| {
@@ -358,7 +360,32 @@ fn contradiction(place: &Place<'_>, others: &[Other]) -> Option<&'static str> {
         let mut names = places.map(|variable| variable.name);
         names.find(|name| number(name).is_some() && !is_shared(name))
     };
-    if is_by_hand { of_one.or_else(of_absent) } else { of_one }
+    let of_hosts = || {
+        let is_size = |name: &&str| number(name).is_some_and(|size| size > 1);
+        let size = [WORLD_SIZE, user::COUNT].into_iter().find(is_size);
+        size.filter(|_| has_other_master(environment, placement))
+    };
+    of_one.or_else(|| if is_by_hand { of_absent() } else { of_hosts() })
+}
+
+/// Returns whether the rank is lower than every order of nodes and ranks allows: each node before
+/// this one has a rank, and this node has one for each local rank before.
+pub(crate) fn is_low(placement: &Placement) -> bool {
+    let [node, local] = [&placement.node_rank, &placement.local_rank].map(value_of);
+    u64::from(placement.rank.value) < u64::from(node.unwrap_or(0)) + u64::from(local.unwrap_or(0))
+}
+
+/// Returns whether `MASTER_ADDR` is the name of another host than those on which the ranks are.
+fn has_other_master(environment: &Environment, placement: &Placement) -> bool {
+    let master = environment.text(MASTER[0]).and_then(|text| text.parse::<Host>().ok());
+    let is_other = |master: &Host, host: &Host| {
+        let is_name = master.address().is_none() && host.address().is_none();
+        is_name && !master.is_loopback() && !is_same(master, host)
+    };
+    let hosts = placement.hosts.value.as_deref();
+    master
+        .zip(hosts)
+        .is_some_and(|(master, hosts)| hosts.iter().all(|host| is_other(&master, host)))
 }
 
 /// Why it matters that a node has several processes.
@@ -477,7 +504,11 @@ fn is_around(outer: &Placement, placement: &Placement) -> bool {
     let in_block =
         || size > nodes && size % nodes == 0 && placement.rank.value / per_node == outer.rank.value;
     let is_inside = match value_of(&placement.node_count) {
-        Some(count) => count == nodes && node == Some(outer.rank.value),
+        // torchrun numbers the nodes itself, and Open MPI 4 does not number them.
+        Some(count) => {
+            let is_numbered_anew = placement.launcher() == Launcher::Torchrun;
+            count == nodes && (is_numbered_anew || node.is_none_or(|node| node == outer.rank.value))
+        }
         None => node.map_or_else(in_block, |node| node == outer.rank.value),
     };
     value_of(&outer.local_size) == Some(1) && is_inside

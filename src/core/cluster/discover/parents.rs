@@ -60,6 +60,10 @@ pub(super) fn finding(environment: &Environment, by_itself: &str) -> Option<Find
         if let Some(place) = placed(&parent.environment()) {
             let (rank, size) = (place.rank(), place.world_size());
             let title = place.launcher().title();
+            // A script may have set this below the launcher.
+            if size == 1 && place.launcher() == Launcher::User {
+                continue;
+            }
             let is_rank = || {
                 format!("{}, a parent of this process, is rank {rank} of {size} ({title})", who())
             };
