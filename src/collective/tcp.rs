@@ -219,7 +219,7 @@ impl Transport for Tcp {
     fn reduce(&mut self, reduce: Reduce, mut numbers: Numbers<'_>) -> Result<()> {
         let bytes = numbers.length();
         match self.size() - 1 {
-            0 => Ok(()),
+            0 => self.meet(reduce.call),
             others if bytes <= DIRECT_EACH && bytes * others <= DIRECT => {
                 self.reduce_directly(reduce, &mut numbers)
             }

@@ -1,5 +1,6 @@
 //! What ranks learn that do not make the same calls, or whose arguments cannot be used.
 
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -561,5 +562,20 @@ fn no_rank_returns_from_a_broadcast_with_a_different_root_on_each_rank_however_o
                 "{over}: {results:?}"
             );
         }
+    }
+}
+
+#[test]
+fn no_call_of_a_part_of_one_rank_succeeds_once_its_calls_are_canceled() {
+    let have_split = Barrier::new(2);
+    for (over, errors) in over_each(2, |group| {
+        let mut alone = group.split(group.rank().index(), 0).unwrap();
+        have_split.wait();
+        group.canceller().cancel();
+        let sum = alone.all_reduce_sum(&mut [1.0_f32]);
+        [sum, alone.barrier()].map(|call| call.unwrap_err().to_string())
+    }) {
+        let canceled = "the call was canceled by another thread of this process";
+        assert!(errors.iter().flatten().all(|error| error == canceled), "{over}: {errors:?}");
     }
 }
