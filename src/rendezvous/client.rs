@@ -133,7 +133,7 @@ fn attempt(
     let said = line.say_hello(hello, &secret.key, &greeting);
     let (mut rank_0, written) = said.map_err(|error| ConnectFailure::Other(error.to_string()))?;
     let head = rank_0.line.head().map_err(|failure| match written {
-        Err(error) if !is_timeout(&error) => ConnectFailure::not_mpienv("it closed the connection"),
+        Err(error) if !is_timeout(&error) => ConnectFailure::Closed,
         _ => failure,
     })?;
     match head.kind {

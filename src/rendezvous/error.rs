@@ -226,6 +226,13 @@ pub enum ConnectFailure {
          correct MASTER_ADDR if rank 0 is on another host"
     )]
     Silent,
+    /// What listens there closed the connection, as a process does that exits.
+    #[error(
+        "it closed the connection: rank 0's process has exited, or another program listens there; \
+         look for an error that rank 0 printed, give all ranks another MASTER_PORT, or correct \
+         MASTER_ADDR if rank 0 is on another host"
+    )]
+    Closed,
     /// Something greets like rank 0, but does not have the job's token.
     #[error(
         "what answered cannot prove that it has this job's token: another program poses as rank 0, or something between \

@@ -53,7 +53,7 @@ impl Link {
         let mut greeting = head.raw.to_vec();
         greeting.resize(REPLY_HEAD + length, 0);
         let payload = self.read_exact(&mut greeting[REPLY_HEAD..]);
-        payload.map_err(|error| ConnectFailure::not_mpienv(broke_off(&error)))?;
+        payload.map_err(|error| broke_off(&error))?;
         Ok(greeting)
     }
 
@@ -63,15 +63,11 @@ impl Link {
         let mut filled = 0;
         while filled < head.len() {
             match self.read(&mut head[filled..]) {
-                Ok(0) => {
-                    return Err(ConnectFailure::not_mpienv(
-                        "it closed the connection without an answer",
-                    ));
-                }
+                Ok(0) => return Err(ConnectFailure::Closed),
                 Ok(length) => filled += length,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if is_timeout(&error) => return Err(ConnectFailure::Silent),
-                Err(error) => return Err(ConnectFailure::not_mpienv(broke_off(&error))),
+                Err(error) => return Err(broke_off(&error)),
             }
             // Check after every read, to recognize at once another server that greets and then
             // waits.
@@ -120,7 +116,7 @@ impl Introduced {
         stream.set_nodelay(true)?;
         let mut line = Link { stream, deadline };
         let port = line.stream.peer_addr()?.port();
-        let greeting = line.greeting().map_err(|_| why(&line))?;
+        let greeting = line.greeting().map_err(|failure| why(&line, &failure))?;
         if greeting.len() != GREETING {
             return Err(Refusal::Stranger);
         }
@@ -140,7 +136,7 @@ impl Introduced {
 
     /// Waits for the welcome.
     pub fn welcomed(mut self) -> Result<(TcpStream, Directions), Refusal> {
-        let head = self.line.head().map_err(|_| why(&self.line))?;
+        let head = self.line.head().map_err(|failure| why(&self.line, &failure))?;
         if head.kind != ReplyKind::Welcome {
             return Err(Refusal::Stranger);
         }
@@ -210,11 +206,15 @@ pub(crate) fn is_timeout(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
 }
 
-fn broke_off(error: &io::Error) -> String {
+fn broke_off(error: &io::Error) -> ConnectFailure {
     match error.kind() {
-        io::ErrorKind::UnexpectedEof => "it broke off".to_owned(),
-        _ if is_timeout(error) => "it took the connection and said nothing".to_owned(),
-        _ => error.to_string(),
+        io::ErrorKind::UnexpectedEof
+        | io::ErrorKind::ConnectionReset
+        | io::ErrorKind::BrokenPipe => ConnectFailure::Closed,
+        _ if is_timeout(error) => {
+            ConnectFailure::not_mpienv("it took the connection and said nothing")
+        }
+        _ => ConnectFailure::not_mpienv(error),
     }
 }
 
@@ -248,6 +248,12 @@ pub enum Refusal {
     /// The other end is not a rank of this job.
     #[error("another program answered, or one that belongs to another job")]
     Stranger,
+    /// The other end closed the connection. A rank that belongs to another job does so, too.
+    #[error(
+        "it closed the connection: its process has exited, or another program listens there, or \
+         one that belongs to another job"
+    )]
+    Closed,
     /// The other end does not have the key.
     #[error(
         "what answered cannot prove that it belongs to this job: something between the hosts changes messages"
@@ -255,8 +261,12 @@ pub enum Refusal {
     Unproven,
 }
 
-fn why(line: &Link) -> Refusal {
-    line.left().err().map_or(Refusal::Stranger, Refusal::Connection)
+fn why(line: &Link, failure: &ConnectFailure) -> Refusal {
+    match (line.left(), failure) {
+        (Err(late), _) => Refusal::Connection(late),
+        (Ok(_), ConnectFailure::Closed) => Refusal::Closed,
+        (Ok(_), _) => Refusal::Stranger,
+    }
 }
 
 /// An accepted connection that has not said hello.

@@ -273,6 +273,31 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn a_rank_that_exits_while_others_connect_to_it_is_no_other_program() {
+        let key = ConnectionKey::new(&KEY, Purpose::Collective, 0);
+        let greeting = Guest::new(&key).unwrap().1;
+        let (closed, stranger) = ("it closed the connection: its process", "another program");
+        // What it says, and how many bytes it reads. The system resets a connection of which some
+        // are unread.
+        let cases = [
+            (&b""[..], 0, closed),
+            (&greeting, HELLO, closed),
+            (&greeting, 1, closed),
+            (b"HTTP/1.1 400 Bad Request", 0, stranger),
+        ];
+        for (said, length, text) in cases {
+            let (listener, address) = listen();
+            let one = thread::spawn(move || join(&[address], rank(1, 2), &KEY, soon()));
+            let (mut stream, _) = listener.accept().unwrap();
+            stream.write_all(said).unwrap();
+            stream.read_exact(&mut vec![0; length]).unwrap();
+            drop(stream);
+            let (_, refusal) = one.join().unwrap().unwrap_err();
+            assert!(refusal.to_string().starts_with(text), "{refusal}");
+        }
+    }
+
+    #[test]
     fn a_hello_may_come_a_byte_at_a_time() {
         let (listener, address) = listen();
         let between = TcpListener::bind("127.0.0.1:0").unwrap();
