@@ -46,6 +46,9 @@ const WATCH_FIRST: Duration = LAUNCHER_FIRST.saturating_add(Duration::from_secs(
 
 /// The most bytes that one MPI call moves, of all ranks together; MPI's own limit is below 2^31.
 const LONGEST: usize = 1 << 30;
+/// The most bytes of a rank that one MPI call moves in blocking calls and sums. A call that takes
+/// longer than the timeout ends the job, although its bytes move.
+const PIECE: usize = 64 << 20;
 /// The tag of the values that two ranks pass. [`agree`] and [`moving`] have others.
 const PASSED: u16 = 2;
 

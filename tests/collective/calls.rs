@@ -28,6 +28,20 @@ fn main() -> Result<(), Box<dyn Error>> {
             // Ranks that share a core move such numbers, of more than 4 MiB, a piece at a time.
             values::check::<f64>(&mut group, 550_000)?;
         }
+        if group.size() == 2 {
+            // More than one call of MPI moves.
+            let whole: Vec<f64> = (0..9_000_000).map(f64::from).collect();
+            let twice: Vec<f64> = whole.iter().map(|value| 2.0 * value).collect();
+            let (mut sum, mut part) = (whole.clone(), vec![0.0; whole.len() / 2]);
+            group.all_reduce_sum(&mut sum)?;
+            group.reduce_scatter_into(&whole, &mut part, Reduction::Sum)?;
+            let own = group.rank().index() as usize * part.len();
+            let mut sent = if own == 0 { whole.clone() } else { vec![0.0; whole.len()] };
+            group.broadcast(&mut sent, 0)?;
+            if sum != twice || part != twice[own..][..part.len()] || sent != whole {
+                return Err("the values of a long buffer are wrong".into());
+            }
+        }
         println!("values are right");
         return Ok(group.close()?);
     }

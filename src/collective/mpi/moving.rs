@@ -6,7 +6,7 @@
 
 use std::borrow::Cow;
 
-use super::{LONGEST, Mpi};
+use super::{Mpi, PIECE};
 use crate::error::Result;
 use crate::transport::Transport as _;
 
@@ -80,7 +80,8 @@ impl Mpi {
 
     pub(super) fn broadcast_from(&mut self, root: u32, bytes: &mut [u8]) -> Result<()> {
         if self.job.spins {
-            return self.call(|ranks| ranks.broadcast(bytes, root));
+            let mut pieces = bytes.chunks_mut(PIECE);
+            return pieces.try_for_each(|piece| self.call(|ranks| ranks.broadcast(piece, root)));
         }
         let is_root = self.rank().index() == root;
         let mut room = self.rooms.pop().unwrap_or_default();
@@ -112,8 +113,8 @@ impl Mpi {
         for step in 1..size {
             // In each step, every rank is sent one part.
             let (to, from) = ((own + step) % size, (own + size - step) % size);
-            let sent = parts[to as usize].chunks(LONGEST);
-            for (sent, received) in sent.zip(into[from as usize].chunks_mut(LONGEST)) {
+            let sent = parts[to as usize].chunks(PIECE);
+            for (sent, received) in sent.zip(into[from as usize].chunks_mut(PIECE)) {
                 self.call(|ranks| ranks.send_receive(sent, to, received, from, MOVED))?;
             }
         }

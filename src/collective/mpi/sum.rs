@@ -2,7 +2,7 @@
 
 use mpienv_mpi::Element;
 
-use super::{LONGEST, Mpi};
+use super::{LONGEST, Mpi, PIECE};
 use crate::error::Result;
 use crate::numbers::Numbers;
 use crate::reduction::{Reduction, aligned, in_rank_order};
@@ -74,15 +74,17 @@ impl Mpi {
 
 /// Sums `values` over all ranks, in place. Returns the buffer for the next sum.
 fn sum<T: Element>(mpi: &Mpi, values: &mut [T], mut buffer: Vec<T>) -> Result<Vec<T>> {
-    if mpi.job.spins {
-        mpi.call(|ranks| ranks.all_reduce_sum(values))?;
-        return Ok(buffer);
+    for piece in values.chunks_mut(PIECE / size_of::<T>()) {
+        if mpi.job.spins {
+            mpi.call(|ranks| ranks.all_reduce_sum(piece))?;
+            continue;
+        }
+        buffer.clear();
+        buffer.extend_from_slice(piece);
+        buffer = mpi.wait(|ranks| ranks.start_all_reduce_sum(buffer))?;
+        piece.copy_from_slice(&buffer);
     }
-    buffer.clear();
-    buffer.extend_from_slice(values);
-    let sum = mpi.wait(|ranks| ranks.start_all_reduce_sum(buffer))?;
-    values.copy_from_slice(&sum);
-    Ok(sum)
+    Ok(buffer)
 }
 
 /// Sums `values` over all ranks into this rank's `part`: of each rank's part, a piece at a time,
@@ -93,16 +95,22 @@ fn sum_part<T: Element>(
     part: &mut [T],
     mut buffer: Vec<T>,
 ) -> Result<Vec<T>> {
-    if mpi.job.spins {
+    let spins = mpi.job.spins;
+    if spins && size_of_val(values) <= PIECE {
         mpi.call(|ranks| ranks.reduce_scatter_sum(values, part))?;
         return Ok(buffer);
     }
-    let (length, most) = (part.len(), mpi.piece() / size_of::<T>());
+    let most = if spins { PIECE / mpi.rank().size() as usize } else { mpi.piece() };
+    let (length, most) = (part.len(), (most / size_of::<T>()).max(1));
     for (index, into) in part.chunks_mut(most).enumerate() {
         let piece = index * most..index * most + into.len();
         buffer.clear();
         for values in values.chunks(length) {
             buffer.extend_from_slice(&values[piece.clone()]);
+        }
+        if spins {
+            mpi.call(|ranks| ranks.reduce_scatter_sum(&buffer, into))?;
+            continue;
         }
         buffer = mpi.wait(|ranks| ranks.start_reduce_scatter_sum(buffer))?;
         into.copy_from_slice(&buffer[..into.len()]);
