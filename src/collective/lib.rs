@@ -114,8 +114,9 @@
 //! every other host. Large sums are sent in blocks that overlap. Over shared memory, a rank writes
 //! its n bytes once and reads those of all others. If more than two ranks have over 64 KiB
 //! together, a rank reads its part of each, and then the other parts of the sum. Shared memory
-//! takes about 1 MiB for each rank, and at most about 64 MiB for each group on a host. Messages
-//! take no more: each goes through the memory of the rank that sends it, in pieces of up to 64 KiB.
+//! takes about 1 MiB for each rank, and at most about 64 MiB for each group on a host of fewer than
+//! 1,600 of its ranks. Messages take no more: each goes through the memory of the rank that sends
+//! it, in pieces of up to 64 KiB.
 //!
 //! [`all_reduce_in_parts`](Group::all_reduce_in_parts) lets the ranks of a host compute straight
 //! into the shared memory, and sums the first values while the last ones are computed.
