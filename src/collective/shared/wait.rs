@@ -92,7 +92,7 @@ impl Shared {
                 return Err(error);
             }
             if begun.elapsed() >= timeout {
-                return Err(members.late(ranks[0]));
+                return Err(members.late_after(ranks[0], timeout));
             }
             nap = (2 * nap).min(NAPS[1]);
         }

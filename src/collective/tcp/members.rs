@@ -196,9 +196,16 @@ impl Members {
         self.links().check_while_waiting(&awaited, since, has_come)
     }
 
-    /// Gives up on the member at `place`, after waiting too long for it.
+    /// Gives up on the member at `place`, after waiting for it as long as a call may.
     pub(crate) fn late(&self, place: usize) -> CollectiveError {
-        self.links().attribute_timeout(self.members[place], None)
+        let timeout = self.links().timeout;
+        self.late_after(place, timeout)
+    }
+
+    /// Gives up on the member at `place`, which has not come within the time that this rank
+    /// `waited`.
+    pub(crate) fn late_after(&self, place: usize, waited: Duration) -> CollectiveError {
+        self.links().attribute_timeout(self.members[place], None, waited)
     }
 
     /// Gives up because the member at `place` made another call; `None` if it cannot be read.

@@ -209,7 +209,7 @@ impl Links {
                 continue;
             }
             if waited >= self.timeout {
-                return Err(self.attribute_timeout(waits_for, None));
+                return Err(self.attribute_timeout(waits_for, None, self.timeout));
             }
             self.awaited = Some((waits_for, moved_at));
             let is_due = |index: usize| all.get(index).is_some_and(|one| one.receive.is_some());

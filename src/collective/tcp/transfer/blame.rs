@@ -36,7 +36,7 @@ struct Unaware<'a> {
 }
 
 impl Links {
-    /// Handles a timeout, here or at the accuser. The rank to blame is a suspect that reports
+    /// Handles a timeout after this rank has `waited`, here or at the accuser. The rank to blame is a suspect that reports
     /// nothing itself.
     ///
     /// If rank 3 hangs, rank 2 waits for it, rank 1 for rank 2, and rank 0 for rank 1: each of them
@@ -46,8 +46,9 @@ impl Links {
         &mut self,
         suspect: usize,
         accusation: Option<(usize, usize)>,
+        waited: Duration,
     ) -> CollectiveError {
-        let seconds = self.timeout.as_secs_f64();
+        let seconds = waited.as_secs_f64();
         self.peers.iter_mut().flatten().for_each(|peer| peer.suspect(suspect as u32));
         let mut alive = vec![false; self.peers.len()];
         let mut blamed = vec![suspect];
@@ -112,12 +113,12 @@ impl Links {
         if let Some((_, reason)) = reasons.into_iter().find(|(rank, _)| *rank == culprit) {
             return self.fail(|links| links.failure(culprit, reason.clone()));
         }
-        self.time_out_on(culprit)
+        self.time_out_on(culprit, waited)
     }
 
     /// Fails because a rank did not arrive in time, which may be this one.
-    fn time_out_on(&mut self, culprit: u32) -> CollectiveError {
-        let seconds = self.timeout.as_secs_f64();
+    fn time_out_on(&mut self, culprit: u32, waited: Duration) -> CollectiveError {
+        let seconds = waited.as_secs_f64();
         self.fail(|links| {
             let (rank, host) = (links.name(culprit), links.host(culprit));
             CollectiveError::TimedOut { rank, host, seconds }
@@ -140,7 +141,7 @@ impl Links {
                 None if self.no_longer_waits(index) => {
                     self.abort_all(all, self.own, &Reason::Lost(LATE.to_owned()));
                     self.hang_up();
-                    return self.time_out_on(self.own);
+                    return self.time_out_on(self.own, self.timeout);
                 }
                 None => (index as u32, Reason::Lost(reason)),
             },
@@ -149,7 +150,7 @@ impl Links {
                 let exists = (blamed as usize) < self.peers.len();
                 let blamed = if exists { blamed as usize } else { index };
                 let suspect = self.long_awaited().unwrap_or(blamed);
-                return self.attribute_timeout(suspect, Some((index, blamed)));
+                return self.attribute_timeout(suspect, Some((index, blamed)), self.timeout);
             }
             Fault::Abort { blamed, reason } => self.blame(index, blamed, reason),
             Fault::Differs(call) => {

@@ -91,7 +91,7 @@ impl Links {
                 continue;
             }
             if waited >= longest {
-                return Err(self.attribute_timeout(index, None));
+                return Err(self.attribute_timeout(index, None, longest));
             }
             self.awaited = Some((index, begun));
             if self.cancel.ends_wait() {
