@@ -167,7 +167,7 @@ pub trait Transport: Send {
     /// Over MPI, it stays as it is.
     fn set_timeout(&mut self, timeout: Duration) {
         if let Some(tcp) = self.tcp() {
-            tcp.members.links().timeout = timeout;
+            tcp.members.links().set_timeout(timeout);
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -228,7 +228,7 @@ impl Contact {
 /// unacknowledged, which the system otherwise repeats for about 15 minutes: for that there is the
 /// user timeout. It also ends a connection to a rank that does not read, once the buffers are full:
 /// a rank that waits would look lost. So `timeout` is longer than any call.
-fn notice_cuts(stream: &TcpStream, timeout: Duration) -> io::Result<()> {
+pub(super) fn notice_cuts(stream: &impl AsFd, timeout: Duration) -> io::Result<()> {
     let socket = SockRef::from(stream);
     // In whole seconds, within the system's limits.
     let seconds =
@@ -244,6 +244,10 @@ fn notice_cuts(stream: &TcpStream, timeout: Duration) -> io::Result<()> {
 mod tests {
     use super::*;
     use crate::tcp::tests::free_port;
+    use crate::tcp::transfer::Links;
+    use crate::tcp::{Members, Tcp};
+    use crate::tests::PLENTY;
+    use crate::transport::Transport as _;
 
     #[test]
     fn a_host_name_that_commands_a_terminal_does_not() {
@@ -274,6 +278,27 @@ mod tests {
             // If set, this limit and not that of the probes closes a connection without answers.
             assert_eq!(socket.tcp_user_timeout().unwrap(), Some(Duration::from_secs(timeout)));
         }
+    }
+
+    #[test]
+    fn a_connection_outlasts_a_call_whose_timeout_was_set_longer_after_connecting() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let (address, key) = (listener.local_addr().unwrap(), [7; 32]);
+        let until = Instant::now() + PLENTY;
+        let rank = |index| Rank::new(index, 2).unwrap();
+        let other = thread::spawn(move || handshake::join(&[address], rank(1), &key, until));
+        let (stream, directions) = handshake::tests::accept_one(&listener, &key, until);
+        let socket = stream.try_clone().unwrap();
+        let [short, long] = [30, 1800].map(Duration::from_secs);
+        let peer = new_peer((stream, directions), "host".to_owned(), false, short).unwrap();
+        let links = Links::new(0, vec![None, Some(peer)], short).unwrap();
+        let mut tcp = Tcp::of(rank(0), Members::world(links));
+        for (timeout, longest) in [(short, short), (long, long), (short, long)] {
+            tcp.set_timeout(timeout);
+            let limit = SockRef::from(&socket).tcp_user_timeout().unwrap();
+            assert_eq!(limit, Some(longest_call(longest)));
+        }
+        drop(other.join().unwrap().unwrap());
     }
 
     #[test]

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use mio::{Events, Interest, Poll, Token, Waker};
 
+use super::mesh::notice_cuts;
 use super::peer::{Fault, Peer, Reason, Transfer};
 use crate::call::Call;
 use crate::cancel::Cancel;
@@ -157,6 +158,18 @@ impl Links {
 
     pub(super) fn size(&self) -> usize {
         self.peers.len()
+    }
+
+    /// Sets how long later calls wait for a peer.
+    pub(crate) fn set_timeout(&mut self, timeout: Duration) {
+        // If it is shorter, the connections outlast the calls all the more.
+        if timeout > self.timeout {
+            for peer in self.peers.iter_mut().flatten() {
+                // A stream within this process has no such limit, and that of a lost peer no use.
+                let _ = notice_cuts(peer.stream(), longest_call(timeout));
+            }
+        }
+        self.timeout = timeout;
     }
 
     /// Sends to and receives from all peers at once: `all` has an entry for each of them.
