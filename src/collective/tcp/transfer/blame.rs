@@ -36,8 +36,8 @@ struct Unaware<'a> {
 }
 
 impl Links {
-    /// Handles a timeout after this rank has `waited`, here or at the accuser. The rank to blame is a suspect that reports
-    /// nothing itself.
+    /// Handles a timeout after this rank has `waited`, here or at the accuser. The rank to blame is
+    /// a suspect that reports nothing itself.
     ///
     /// If rank 3 hangs, rank 2 waits for it, rank 1 for rank 2, and rank 0 for rank 1: each of them
     /// times out on another rank. All of them report whom they wait for, and rank 3 reports
