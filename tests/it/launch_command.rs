@@ -165,6 +165,19 @@ fn what_the_launch_ignores_its_workers_are_not_sent() {
 }
 
 #[test]
+fn a_launch_that_is_started_with_sigchld_blocked_or_ignored_sees_its_workers_end() {
+    let script = "test $RANK = 1 || exec sleep 3000; sleep 0.3; exit 5";
+    for how in ["--block-signal=CHLD", "--ignore-signal=CHLD"] {
+        let limit = SLACK.as_secs().to_string();
+        let mut command = clean("timeout");
+        command.args(["-s", "KILL", &limit, "env", how, "mpienv", "launch"]);
+        command.args(["--nproc-per-node", "2", "--", "sh", "-c", script]);
+        let output = command.output().unwrap();
+        assert_eq!(output.status.code(), Some(5), "{how}: {}", text(&output.stderr));
+    }
+}
+
+#[test]
 fn a_worker_that_does_not_end_when_asked_is_killed_after_the_grace() {
     let folder = tempfile::tempdir().unwrap();
     let script = "test $RANK = 0 && { until test -e $UP; do sleep 0.01; done; exit 4; }; \

@@ -108,6 +108,11 @@ impl Masks {
         self.has(&["SigIgn"], signal)
     }
 
+    /// Returns whether the process, by its first thread, does not receive a signal.
+    pub(super) fn blocks(&self, signal: Signal) -> bool {
+        self.has(&["SigBlk"], signal)
+    }
+
     /// Returns whether the signal has its default effect.
     pub(super) fn leaves(&self, signal: Signal) -> bool {
         !self.has(&["SigIgn", "SigCgt"], signal)

@@ -27,6 +27,9 @@ const TOO_LARGE: Signal = Signal::XFSZ;
 
 /// How much time the readers of the last lines and of the report have after a signal.
 const HURRIED: Duration = Duration::from_secs(1);
+/// How long a wait takes at most if this process was started with SIGCHLD blocked, so that the exit
+/// of a worker does not end it. Only unsafe code could unblock it.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// How many launches wait for signals now, in all threads.
 static WAITING: AtomicUsize = AtomicUsize::new(0);
@@ -112,7 +115,9 @@ impl Signals {
     /// Waits for a signal, or until a child has exited or was stopped. Returns the signals to pass
     /// on.
     pub(super) fn wait(&self, at_most: Option<Duration>) -> Vec<Signal> {
+        let look_again = MASKS.blocks(Signal::CHILD).then_some(LOOK_EVERY);
         // A timeout of zero is an error.
+        let at_most = at_most.into_iter().chain(look_again).min();
         let at_most = at_most.map(|most| most.max(Duration::from_millis(1)));
         if self.wakes.set_read_timeout(at_most).is_ok() {
             // The end of the data and errors mean the same: look again.
