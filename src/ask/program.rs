@@ -69,11 +69,12 @@ impl Helper {
             read(&mut self.stderr, &mut self.printed.stderr);
             match ended {
                 Ok(None) if Instant::now() < deadline => thread::sleep(PAUSE),
-                Ok(Some(status)) => return Printed { status: Some(status), ..self.printed },
-                _ => {
+                Ok(None) => {
                     self.kill();
                     return self.printed;
                 }
+                // If this process ignores SIGCHLD, an error: its ID may be a stranger's by now.
+                ended => return Printed { status: ended.ok().flatten(), ..self.printed },
             }
         }
     }

@@ -123,6 +123,7 @@ fn work() -> process::ExitCode {
     if crate::serve_as_watchdog() {
         return exit_code::OK.into();
     }
+    mpienv_launch::seam::keep_ended_children();
     if let Some(code) = launcher_connection::serve() {
         return code;
     }

@@ -6,9 +6,12 @@ use std::io;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::thread::Builder;
 
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
+use signal_hook::flag;
 
 use crate::start_error::{StartError, before, find};
 
@@ -26,6 +29,14 @@ pub fn exec(command: &mut Command) -> StartError {
         let error = command.exec();
         StartError::new(command, error)
     })
+}
+
+/// Lets this process wait for its children although it was started with SIGCHLD ignored: the system
+/// would drop how they end. A program that it starts or becomes gets the default.
+pub fn keep_ended_children() {
+    // Only unsafe code could set the default here; a handler that does nothing is enough. If the
+    // system refuses it, all is as it was.
+    let _ = flag::register(Signal::CHILD.as_raw(), Arc::<AtomicBool>::default());
 }
 
 /// Returns the path of the running program, even if its file was replaced. Without /proc, finds it

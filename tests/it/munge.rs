@@ -73,6 +73,18 @@ fn check_of_a_single_rank_fails_if_munge_is_required_and_does_not_answer() {
     }
 }
 
+#[test]
+fn how_munge_ended_is_seen_although_mpienv_was_started_with_sigchld_ignored() {
+    let folder = tempfile::tempdir().unwrap();
+    script(&folder.path().join("munge"), "#!/bin/sh\nexit 5\n");
+    let line = "PATH=$0:$PATH exec env --ignore-signal=CHLD mpienv check --timeout 2";
+    let mut rank = clean("sh");
+    rank.args(["-c", line]).arg(folder.path()).env("MPIENV_AUTH", "munge");
+    let (code, text) = said(rank.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
+    assert_eq!(code, Some(3), "{text}");
+    assert!(text.contains("munge: exit status: 5"), "{text}");
+}
+
 /// A folder with a munge and an unmunge that wait for a program of theirs, which never ends.
 fn hanging() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();

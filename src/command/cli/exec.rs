@@ -27,9 +27,9 @@ pub(super) const NAME: &str = "exec";
 
 /// Run a command with the variables set (replaces this process)
 ///
-/// The command keeps the process number, the open files and the ignored signals. The exception
-/// is SIGPIPE, which is reset to its default;
-/// `mpienv exec -- sh -c 'trap "" PIPE; exec "$@"' sh CMD` ignores it.
+/// The command keeps the process number, the open files and the ignored signals. The exceptions
+/// are SIGPIPE and SIGCHLD, which are reset to their defaults;
+/// `mpienv exec -- sh -c 'trap "" PIPE; exec "$@"' sh CMD` ignores SIGPIPE.
 #[derive(Args, Debug)]
 #[command(after_help = examples::EXEC)]
 pub(super) struct Options {
