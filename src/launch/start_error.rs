@@ -112,7 +112,12 @@ pub(crate) fn find(command: &Command) -> Option<PathBuf> {
     };
     // Without the variable, the C library looks there.
     let path = path.unwrap_or_else(|| "/bin:/usr/bin".into());
-    std::env::split_paths(&path).map(|folder| folder.join(name)).find(|path| path.is_file())
+    let mut files =
+        std::env::split_paths(&path).map(|folder| folder.join(name)).filter(|path| path.is_file());
+    let first = files.next()?;
+    // The C library goes on after a file that is not executable.
+    let is_first = is_executable(&first);
+    if is_first { Some(first) } else { files.find(|path| is_executable(path)).or(Some(first)) }
 }
 
 fn is_executable(path: &Path) -> bool {

@@ -66,6 +66,21 @@ fn the_remedy_fits_what_a_program_lacks() {
 }
 
 #[test]
+fn a_program_is_found_behind_a_file_of_its_name_that_is_not_executable() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["true", "alone"] {
+        fs::write(folder.path().join(name), "no program").unwrap();
+    }
+    for verb in ["exec", "launch --nproc-per-node 1", "simulate --launcher slurm"] {
+        for (program, code) in [("true", 0), ("alone", 126)] {
+            let line = format!("PATH=$0:$PATH exec mpienv {verb} -- {program}");
+            let output = clean("sh").args(["-c", &line]).arg(folder.path()).output().unwrap();
+            assert_eq!(output.status.code(), Some(code), "{verb} {program}: {output:?}");
+        }
+    }
+}
+
+#[test]
 fn the_remedy_names_the_limit_that_is_reached() {
     // The longest arguments with which mpienv itself can be started: together with the variables,
     // they are too long.
