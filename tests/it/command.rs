@@ -45,7 +45,7 @@ fn words_that_are_wrong_are_code_2_and_say_how_it_goes() {
     let cases = [
         (&["exports"][..], ""),
         (&["exec", "--bad"], ""),
-        (&["export", "--shell", "perl"], ""),
+        (&["export", "--shell", "bahs"], "false;\n"),
         (&["export", "--master-port", "0"], "false;\n"),
         (
             &["export", "--shell", "powershell", "--master-port", "0"],

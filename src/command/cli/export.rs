@@ -151,11 +151,10 @@ pub(super) fn stop_the_shell() {
     let after = words.iter().skip_while(|word| *word != "--shell").nth(1).map(AsRef::as_ref);
     let name =
         words.iter().find_map(|word| word.strip_prefix("--shell=")).or(after).unwrap_or("sh");
-    // mpienv knows no such text for a shell that it does not support.
-    if let Ok(shell) = Shell::from_str(name, false) {
-        // If stdout cannot be written, nothing can stop the shell.
-        let _ = stream::print(Dialect::from(shell).stop().as_bytes());
-    }
+    // A wrong name is probably of a shell, and most have sh's `false`.
+    let shell = Shell::from_str(name, false).unwrap_or_default();
+    // If stdout cannot be written, nothing can stop the shell.
+    let _ = stream::print(Dialect::from(shell).stop().as_bytes());
 }
 
 /// What `mpienv export` can print; [`Dialect`] documents the limits of each.
