@@ -137,12 +137,17 @@ fn quoted(word: &OsStr) -> Vec<u8> {
             }
             _ => shell_quoted(text).into_bytes(),
         },
-        None => [b"'", word.as_encoded_bytes(), b"'"].concat(),
+        None => {
+            let parts: Vec<_> = word.as_encoded_bytes().split(|byte| *byte == b'\'').collect();
+            [b"'", &parts.join(&br"'\''"[..])[..], b"'"].concat()
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::ffi::OsStrExt;
+
     use super::*;
 
     #[test]
@@ -160,5 +165,7 @@ mod tests {
         ] {
             assert_eq!(quoted(OsStr::new(word)), expected.as_bytes(), "{word}");
         }
+        let no_text = OsStr::from_bytes(b"\xff it's");
+        assert_eq!(quoted(no_text), b"'\xff it'\\''s'");
     }
 }
