@@ -6,6 +6,7 @@ use std::process::{Output, Stdio};
 use std::time::Instant;
 
 use crate::support::clock::SLACK;
+use crate::support::launched::{piped, signal};
 use crate::support::timeout::PATIENT;
 use crate::support::tool::clean;
 use mpienv::Launcher;
@@ -153,6 +154,17 @@ fn when_a_rank_fails_all_end_and_the_exit_code_is_its() {
         said(&output)
     );
     assert!(begun.elapsed() < SLACK);
+}
+
+#[test]
+fn one_rank_gets_the_signals_in_mpienvs_place_and_gives_its_exit_code() {
+    let script = "trap 'exit 9' TERM; echo up; while :; do sleep 0.1; done";
+    let mut mpienv = clean("mpienv");
+    mpienv.args(["simulate", "--launcher", "slurm", "--rank", "0", "--", "sh", "-c", script]);
+    let mut child = piped(&mut mpienv);
+    child.stdout.as_mut().unwrap().read_exact(&mut [0; 3]).unwrap();
+    signal("TERM", &child);
+    assert_eq!(child.wait().unwrap().code(), Some(9));
 }
 
 #[test]

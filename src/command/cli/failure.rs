@@ -3,7 +3,6 @@
 
 use std::io;
 use std::path::PathBuf;
-use std::process::ExitStatus;
 use std::time::Duration;
 
 use crate::command::check::CheckError;
@@ -76,10 +75,6 @@ pub(crate) enum Failure {
     Shape(#[from] JobError),
     #[error("rank {rank} does not exist in a job of {size}; choose one from 0 to {}", size - 1)]
     NoSuchRank { rank: u32, size: u32 },
-    #[error(
-        "the command of rank {rank} failed ({status}); its last lines above may name the cause"
-    )]
-    Rank { rank: u32, status: ExitStatus },
     #[error(
         "cannot write stdout: {0}; check the redirection, the disk, or the program that reads the output"
     )]
@@ -194,7 +189,6 @@ impl Failure {
             Failure::Check(error) | Failure::Nodes(error) => error.kind().exit_code(),
             Failure::OfRank0 { kind, .. } => kind.exit_code(),
             Failure::Launch(error) => error.kind().exit_code(),
-            Failure::Rank { status, .. } => ErrorKind::Failed(*status).exit_code(),
             Failure::Unresolved { .. } => exit_code::TIMED_OUT,
             Failure::Disagreement
             | Failure::Measured(_)

@@ -6,9 +6,9 @@ use std::io::{self, BufWriter, Write};
 use super::place::named;
 use crate::command::check::SIMULATED;
 use crate::simulate::Job;
-use crate::{ClusterInfo, Launch, Launcher, Output, StartError};
+use crate::{ClusterInfo, Launch, Launcher, Output};
 use clap::Args;
-use mpienv_launch::seam::{before, for_terminal, foreseen, whole_process};
+use mpienv_launch::seam::{exec, for_terminal, foreseen, whole_process};
 
 use super::program::command;
 use super::worker::worker;
@@ -106,15 +106,11 @@ fn print(job: &Job, ranks: impl Iterator<Item = u32>, headings: bool) -> io::Res
     stdout.flush()
 }
 
-/// Runs a command as one rank only, with this process's terminal.
+/// Becomes a command as one rank only, with this process's terminal and signals.
 fn run_one(job: &Job, rank: u32, words: &[OsString]) -> Result<(), Failure> {
     let mut command = command(words);
     job.apply_to(rank, &mut command);
     command.env(SIMULATED, job.launcher().name());
-    if let Some(error) = before(&command) {
-        return Err(error.into());
-    }
     stream::close_again();
-    let status = command.status().map_err(|error| StartError::new(&command, error))?;
-    if status.success() { Ok(()) } else { Err(Failure::Rank { rank, status }) }
+    Err(exec(&mut command).into())
 }
