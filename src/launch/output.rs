@@ -155,12 +155,12 @@ impl Streams {
 }
 
 impl Captured {
-    /// Waits for the last lines of a worker whose group has exited, however slow their reader is,
+    /// Waits for the last lines of workers whose groups have exited, however slow their reader is,
     /// unless `is_hurried`.
     ///
     /// Returns whether all lines have been written.
-    pub(super) fn finish(&self, is_hurried: impl Fn() -> bool) -> bool {
-        let Captured::Lines(copies) = self else { return true };
+    pub(super) fn finish(all: &[Captured], is_hurried: impl Fn() -> bool) -> bool {
+        let copies: Vec<_> = all.iter().flat_map(Captured::copies).collect();
         let mut quiet = 0;
         // Counts checks instead of time, because nothing is read while this process is stopped.
         while quiet < QUIET_LOOKS && !copies.iter().all(|copy| copy.is_finished()) {
@@ -173,6 +173,10 @@ impl Captured {
             }
         }
         true
+    }
+
+    fn copies(&self) -> &[Arc<Progress>] {
+        if let Captured::Lines(copies) = self { copies } else { &[] }
     }
 
     /// Returns a value that differs if the worker has written something in between, and whether
@@ -275,5 +279,25 @@ impl Faults {
 
     fn lock(&self) -> MutexGuard<'_, Option<LaunchError>> {
         self.first.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+
+    #[test]
+    fn outsiders_that_hold_the_pipes_of_many_workers_are_waited_for_at_the_same_time() {
+        let held = |_| {
+            let streams = [Arc::<Progress>::default(), Arc::default()];
+            streams.iter().for_each(|stream| stream.set_idle(true));
+            Captured::Lines(streams)
+        };
+        let all: Vec<_> = (0..1000).map(held).collect();
+        let start = Instant::now();
+        assert!(Captured::finish(&all, || false));
+        assert!(start.elapsed() < Duration::from_secs(600));
     }
 }

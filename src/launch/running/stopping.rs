@@ -1,11 +1,13 @@
 //! How the workers of an attempt are stopped: they are asked, get some time, and are then killed.
 
 use std::process::ExitStatus;
+use std::slice;
 use std::time::{Duration, Instant};
 
 use super::{Exit, Member, Running};
 use crate::error::LaunchError;
 use crate::job::{Event, Urgency};
+use crate::output::Captured;
 use crate::report::{How, LaunchReport, killed};
 use crate::stop::{self, Request, SIGHUP, SIGPIPE, is_killed, is_request};
 use mpienv_core::seam::signal;
@@ -194,8 +196,7 @@ impl Running {
         }
         self.is_over = true;
         self.supervisor.let_go();
-        self.is_cut =
-            !self.ended.iter().all(|captured| captured.finish(|| self.signals.is_hurried()));
+        self.is_cut = !Captured::finish(&self.ended, || self.signals.is_hurried());
         Ok(())
     }
 
@@ -249,7 +250,7 @@ impl Running {
         status: ExitStatus,
         request: Option<Request>,
     ) -> LaunchError {
-        member.captured.finish(|| self.signals.is_hurried());
+        Captured::finish(slice::from_ref(&member.captured), || self.signals.is_hurried());
         let signal = signal(status);
         let is_by_pipe = signal == Some(SIGPIPE) || status.code() == Some(128 + SIGPIPE);
         // Whatever kept this process from writing is the cause of what followed.
