@@ -132,6 +132,7 @@ pub(super) fn tell_stop(role: Role, process: u32, signal: i32, killed_in: Option
         false => format!("rank {}", role.rank),
     };
     let end = match killed_in {
+        Some(grace) if grace > FOREVER => "; it was asked to end".to_owned(),
         Some(grace) => {
             format!("; it was asked to end, and SIGKILL ends it in {} s", grace.as_secs_f64())
         }

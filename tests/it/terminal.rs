@@ -93,6 +93,11 @@ fn a_worker_that_the_terminal_stops_again_after_ctrl_c_is_killed_after_the_grace
         "{text}"
     );
     assert_eq!(code, Some(130), "{text}");
+    // Or never.
+    let words = ["launch", "--nproc-per-node", "2", "--grace", "inf", "--", "python3", "-c", ask];
+    let marks = format!("{STOPPED}|mpienv waits for");
+    let Some((_, text)) = with_ctrl_c(&marks, &words) else { return };
+    assert!(text.contains("it was asked to end\n") && !text.contains("SIGKILL"), "{text}");
 }
 
 #[test]
