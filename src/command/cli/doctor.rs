@@ -30,7 +30,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// If all ranks run it, rank 0 prints one report: its own values, and what differs on the other
 /// ranks. If not all ranks meet, the others print only why, and their errors and warnings, and the
 /// exit code is 3. With --timeout 0 each rank prints its own report. With --json each rank
-/// prints its own object, without waiting for the others.
+/// prints its own object, and waits for the others only if it asks the launcher (see --no-ask).
 #[derive(Args, Debug)]
 #[command(after_help = examples::DOCTOR)]
 pub(super) struct Options {
