@@ -364,6 +364,17 @@ fn a_token_is_in_no_output() {
 }
 
 #[test]
+fn a_table_gives_the_terminal_no_commands() {
+    for words in ["show", "doctor --timeout 0"] {
+        let mut mpienv = clean("mpienv");
+        mpienv.args(words.split(' ')).env("NCCL_SOCKET_IFNAME", "eth0\u{1b}]0;x\u{7}");
+        let (_, stdout, _) = output(&mut mpienv);
+        assert!(stdout.contains("eth0\u{fffd}]0;x"), "{words}: {stdout:?}");
+        assert!(!stdout.contains(['\u{1b}', '\u{7}']), "{words}: {stdout:?}");
+    }
+}
+
+#[test]
 fn a_table_with_a_value_of_any_width_is_printed() {
     // Widths above 65535 are not supported by Rust's formatting.
     let name = "e".repeat(70_000);

@@ -188,8 +188,9 @@ impl Details<'_> {
     fn variables(&self) -> Vec<[String; 3]> {
         let own = self.info.interface().into_iter();
         let set = own.flat_map(|own| variables(own, self.environment));
-        let row = |(name, value, is_kept)| {
-            row(name, value, if is_kept { "set already, kept" } else { "set" })
+        let row = |(name, value, is_kept): (&str, String, bool)| {
+            let source = if is_kept { "set already, kept" } else { "set" };
+            row(name, printable(value.as_bytes()), source)
         };
         set.map(row).collect()
     }
@@ -230,6 +231,7 @@ pub(super) fn rows(info: &ClusterInfo) -> Vec<[String; 3]> {
         });
         row(name, or_dash(value), format!("{source}{left}"))
     };
+    let interfaces = info.nccl_socket_ifname().map(|names| printable(names.as_bytes()));
     vec![
         row("launcher", info.launcher(), &from.launcher),
         row("rank", info.rank(), &from.rank),
@@ -246,7 +248,7 @@ pub(super) fn rows(info: &ClusterInfo) -> Vec<[String; 3]> {
         row("launch style", info.launch_style(), &from.launch_style),
         row("master address", or_dash(info.master_addr().ok()), &from.master_addr),
         row("master port", info.master_port(), &from.master_port),
-        row("NCCL interfaces", or_dash(info.nccl_socket_ifname()), &from.nccl_socket_ifname),
+        row("NCCL interfaces", or_dash(interfaces), &from.nccl_socket_ifname),
     ]
 }
 
