@@ -148,6 +148,7 @@ fn an_option_or_a_value_of_another_launcher_is_answered_with_what_to_do() {
         ("mpienv completions tcsh".to_owned(), "[possible values: bash, elvish, fish, "),
         ("mpienv exec --for nosuch -- true".to_owned(), "[possible values: torch, jax, "),
         (launch("--max-restarts x"), "'x' for '--max-restarts <N>': expected a whole number"),
+        (launch("--nnodes 0"), "'0' for '--nnodes <N>': expected a whole number of 1 or more"),
         (launch("--nnodes 2 --node-rank ''"), "'--node-rank <R>': it is empty; expected a whole"),
         (launch("--nccl-ifname ''"), "'--nccl-ifname <VALUE>': expected NCCL's names of"),
         (launch("--port-range 9-1"), "the range runs backwards"),

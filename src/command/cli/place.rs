@@ -63,7 +63,7 @@ pub(super) struct PlaceOptions {
     node_rank: Option<u32>,
     /// The number of nodes, each with one process; above 1, needs --node-rank and a master such as
     /// --master-addr
-    #[arg(long, value_name = "N", conflicts_with = "launcher", value_parser = number)]
+    #[arg(long, value_name = "N", conflicts_with = "launcher", value_parser = nodes)]
     nnodes: Option<u32>,
     /// Ask the launcher's PMIx server for the host of rank 0; `mpienv export --help` has its limits
     #[arg(long)]
@@ -79,6 +79,12 @@ where
     T: Copy + Send + Sync + FromStr<Err = UnknownName>,
 {
     PossibleValuesParser::new(all.iter().map(|&one| name_of(one))).try_map(|name| name.parse::<T>())
+}
+
+/// Parses the value of `--nnodes`.
+fn nodes(text: &str) -> Result<u32, &'static str> {
+    let nodes = number(text)?;
+    if nodes == 0 { Err("expected a whole number of 1 or more") } else { Ok(nodes) }
 }
 
 /// Parses the value of `--nccl-ifname`, which may be any text but none.
@@ -104,7 +110,7 @@ impl PlaceOptions {
             let only = (nodes == 1).then_some(0);
             let rank = own.node_rank.or(only).ok_or_else(|| {
                 let reason = Reason::Malformed(format!("not given, although --nnodes {nodes} is"));
-                let remedy = format!("give each node its number, 0 to {}", nodes.max(1) - 1);
+                let remedy = format!("give each node its number, 0 to {}", nodes - 1);
                 Error::new(reason, remedy).of("--node-rank")
             })?;
             let outside = |error| {
