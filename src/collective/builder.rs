@@ -68,8 +68,8 @@ pub(super) struct Timeouts {
 pub enum Backend {
     /// [`Backend::SharedMemory`], which is faster on one host, if the launcher says that all ranks
     /// are on this host and `MPIENV_MPI_LIB` is not set. Otherwise MPI, if this program has the
-    /// feature `mpi`, the launcher starts MPI programs, and its library can be loaded. If MPI then
-    /// fails, connecting fails. Otherwise [`Backend::SharedMemory`].
+    /// feature `mpi`, the launcher starts MPI programs, and its library can be loaded. Otherwise
+    /// [`Backend::SharedMemory`]. If a library that was loaded fails, connecting fails.
     #[default]
     Auto,
     /// The launcher's MPI library, or the one that `MPIENV_MPI_LIB` names. Connecting several ranks

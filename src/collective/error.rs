@@ -244,7 +244,7 @@ pub enum CollectiveError {
     )]
     Socket(io::Error),
     /// The ranks of an MPI job cannot be monitored.
-    #[error("cannot monitor the ranks: {0}")]
+    #[error("cannot monitor the ranks: {0}; check this host's limits of open files and processes")]
     Watch(io::Error),
     /// MPI cannot be used, or returned an error.
     #[cfg(feature = "mpi")]

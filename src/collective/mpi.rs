@@ -44,10 +44,8 @@ pub(super) use init::{Initialize, WITHOUT_HINTS, connect, is_named};
 /// takes milliseconds, after what the watch waits for the launcher.
 const WATCH_FIRST: Duration = LAUNCHER_FIRST.saturating_add(Duration::from_secs(1));
 
-/// The most bytes that one MPI call moves, of all ranks together; MPI's own limit is below 2^31.
-const LONGEST: usize = 1 << 30;
 /// The most bytes of a rank that one MPI call moves in blocking calls and sums. A call that takes
-/// longer than the timeout ends the job, although its bytes move.
+/// longer than the timeout ends the job, although its bytes move. MPI's own limit is below 2^31.
 const PIECE: usize = 64 << 20;
 /// The tag of the values that two ranks pass. [`agree`] and [`moving`] have others.
 const PASSED: u16 = 2;

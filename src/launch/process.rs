@@ -18,9 +18,10 @@ use crate::start_error::{StartError, before, find};
 /// Replaces this process with `command`; returns only if that fails.
 ///
 /// The process id, the open files and the environment are kept, and signals reach the program
-/// directly. Ignored signals stay ignored (`nohup`). The exception is SIGPIPE, which is reset to
-/// its default, because Rust's runtime ignores it before `main` and its former state is lost. To
-/// ignore it, start the program through a shell: `sh -c 'trap "" PIPE; exec "$@"' sh CMD`.
+/// directly. Ignored signals stay ignored (`nohup`). The exceptions are SIGCHLD, after
+/// [`keep_ended_children`], and SIGPIPE, which is reset to its default, because Rust's runtime
+/// ignores it before `main` and its former state is lost. To ignore it, start the program through a
+/// shell: `sh -c 'trap "" PIPE; exec "$@"' sh CMD`.
 ///
 /// A Python script whose first line names no interpreter is an error, because the system would
 /// start it with `sh`.

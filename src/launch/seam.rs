@@ -22,7 +22,7 @@ pub use crate::error::for_terminal;
 pub use crate::job::{NodeOptions, SAME_OPTIONS, nodes_differ, tell_if_on_one_host};
 pub use crate::process::{exec, keep_ended_children, own_program, stat_fields};
 pub use crate::share::{Share, of_rank as share_of_rank, of_workers as share_of_workers};
-pub use crate::start_error::{before, foreseen, meant};
+pub use crate::start_error::{foreseen, meant};
 pub use crate::topology::{Core, Cpus, Device, Devices, Topology, nodes_of};
 
 /// Declares that this process exits once it has reported how the launch ended. A signal leaves it

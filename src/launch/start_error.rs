@@ -112,12 +112,10 @@ pub(crate) fn find(command: &Command) -> Option<PathBuf> {
     };
     // Without the variable, the C library looks there.
     let path = path.unwrap_or_else(|| "/bin:/usr/bin".into());
-    let mut files =
-        std::env::split_paths(&path).map(|folder| folder.join(name)).filter(|path| path.is_file());
-    let first = files.next()?;
+    let files = std::env::split_paths(&path).map(|folder| folder.join(name));
+    let files: Vec<_> = files.filter(|path| path.is_file()).collect();
     // The C library goes on after a file that is not executable.
-    let is_first = is_executable(&first);
-    if is_first { Some(first) } else { files.find(|path| is_executable(path)).or(Some(first)) }
+    files.iter().find(|path| is_executable(path)).or(files.first()).cloned()
 }
 
 fn is_executable(path: &Path) -> bool {

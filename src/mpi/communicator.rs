@@ -197,8 +197,8 @@ impl Communicator {
     /// must pass the same number of values.
     ///
     /// # Errors
-    /// If `all` has not as many values for each rank, a rank has 2 GiB or more, or MPI returns an
-    /// error; `all` is then undefined.
+    /// If `all` has not as many values for each rank, a rank has more than MPI's 32-bit numbers
+    /// count, or MPI returns an error; `all` is then undefined.
     pub fn all_gather_into<T: Value>(&self, values: &[T], all: &mut [T]) -> Result<()> {
         const CALL: &str = "MPI_Allgather";
         self.check_parts(CALL, all.len(), values.len())?;
@@ -217,8 +217,9 @@ impl Communicator {
     /// values.
     ///
     /// # Errors
-    /// If the values do not divide into equal parts, `received` has another length, a part has
-    /// 2 GiB or more, or MPI returns an error; `received` is then undefined.
+    /// If the values do not divide into equal parts, `received` has another length, a part has more
+    /// values than MPI's 32-bit numbers count, or MPI returns an error; `received` is then
+    /// undefined.
     pub fn all_to_all<T: Value>(&self, values: &[T], received: &mut [T]) -> Result<()> {
         const CALL: &str = "MPI_Alltoall";
         let part = received.len() / self.size() as usize;
@@ -252,6 +253,8 @@ impl Communicator {
         self.session.run(|api| {
             let mut status = Status::default();
             let (to, source, tag) = (int(CALL, to)?, int(CALL, from)?, int(CALL, tag)?);
+            // A status counts the bytes.
+            int(CALL, expected)?;
             let Buffer { first: sent, count: length, .. } =
                 api.buffer(CALL, values.as_ptr(), values.len())?;
             let Buffer { first, count, datatype: of } =

@@ -21,13 +21,13 @@
 //! ```
 //!
 //! # Calls
-//! Sums take `f32` and `f64`. The other calls take any [`Value`]: these, integers and bytes.
+//! Sums take `f32` and `f64`. The other calls take any [`Value`]: these and integers.
 //!
 //! | | blocking | nonblocking |
 //! | --- | --- | --- |
 //! | sums | `all_reduce_sum`, `reduce_scatter_sum` | `start_` with these names |
 //! | values of all ranks | `broadcast`, `all_gather_into`, `all_to_all` | `start_broadcast`, `start_all_gather`, `start_all_to_all` |
-//! | bytes of all ranks, of any lengths | `all_gather` | |
+//! | bytes of all ranks, of any lengths | `all_gather`, also `_within` a time and `_unless` stopped | |
 //! | values of two ranks | `send_receive` | `start_send`, `start_receive` |
 //! | nothing | `barrier`, `split` | `start_barrier` |
 //!
@@ -58,8 +58,9 @@
 //!
 //! # Hints for Open MPI
 //! Open MPI looks for networks even if all ranks are on one machine, and asks the receiver before
-//! it sends more than 4 KiB to a rank on the same machine. [`Hints`] change this, and prevent that
-//! a message that is too long overwrites memory: pass them to [`World::init_with`].
+//! it sends more than 4 KiB to a rank on the same machine. [`Hints`] change this. With
+//! [`Hints::single_copy`] off, no message that is too long overwrites memory. Pass them to
+//! [`World::init_with`].
 //!
 //! # Limits
 //! - MPI can be initialized only once in a process. If the library provides less than

@@ -386,6 +386,8 @@ impl Communicator {
     ) -> Result<Request<Vec<T>>> {
         const CALL: &str = "MPI_Irecv";
         let length = size_of_val(values.as_slice());
+        // A status counts the bytes.
+        int(CALL, length)?;
         let start = |api: &Api, Buffer { first, count, datatype }, request| {
             let (comm, from, tag) = (self.comm, int(CALL, from)?, int(CALL, tag)?);
             // SAFETY: the request owns the values, which the other rank sends, until it is done.

@@ -10,7 +10,7 @@ use super::error::{ConnectFailure, RendezvousError};
 use super::frame::{
     GREETING, Hello, LONGEST_TEXT, Purpose, ReplyHead, ReplyKind, Secret, Version, take,
 };
-use super::handshake::{Bad, Introduced, Link, OUT_OF_ORDER, is_timeout};
+use super::handshake::{Bad, Introduced, Link, OUT_OF_ORDER, broke_off, is_timeout};
 use super::munge::{self, Unreadable};
 use super::{Channel, GRACE, Gathered, LONGEST_BLOB, Meeting, Rendezvous, table};
 use AttemptError::{Again, Final};
@@ -140,7 +140,7 @@ fn attempt(
         ReplyKind::Welcome => {
             let welcome = rank_0.payload(head, 4 + SEALED_NUMBER).map_err(|bad| match bad {
                 Bad::Tag => ConnectFailure::Unproven,
-                Bad::Io(_) => ConnectFailure::not_mpienv("it broke off"),
+                Bad::Io(error) => broke_off(&error),
             })?;
             let mut welcome = &welcome[..];
             let left = take(&mut welcome);
@@ -159,7 +159,7 @@ fn attempt(
             Some(failure) => match rank_0.payload(head, LONGEST_TEXT) {
                 Ok(text) => Final(failure(printable(&text))),
                 Err(Bad::Tag) => Again(ConnectFailure::Unproven),
-                Err(Bad::Io(error)) => Again(ConnectFailure::not_mpienv(error)),
+                Err(Bad::Io(error)) => Again(broke_off(&error)),
             },
             None => Again(ConnectFailure::not_mpienv(OUT_OF_ORDER)),
         }),

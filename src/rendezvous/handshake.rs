@@ -206,11 +206,9 @@ pub(crate) fn is_timeout(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
 }
 
-fn broke_off(error: &io::Error) -> ConnectFailure {
+pub(super) fn broke_off(error: &io::Error) -> ConnectFailure {
     match error.kind() {
-        io::ErrorKind::UnexpectedEof
-        | io::ErrorKind::ConnectionReset
-        | io::ErrorKind::BrokenPipe => ConnectFailure::Closed,
+        io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => ConnectFailure::Closed,
         _ if is_timeout(error) => {
             ConnectFailure::not_mpienv("it took the connection and said nothing")
         }

@@ -90,12 +90,20 @@ fn numbers_that_a_jobs_only_rank_gives_to_its_children_are_theirs_and_inherited_
         let command = with(mpirun("mpirun"), &["-n", ranks, "sh", "-c", script]).output().unwrap();
         (String::from_utf8(command.stdout.clone()).unwrap(), stderr(command))
     };
-    let (stdout, said) = run("1", &format!("{numbers} mpienv exec -- sh -c 'echo $RANK'"));
+    // A shell that became mpienv would have had the numbers from its start.
+    let (stdout, said) = run("1", &format!("{numbers} mpienv exec -- sh -c 'echo $RANK'; :"));
     assert_eq!((stdout.as_str(), said.as_str()), ("3\n", ""));
     // Of two ranks, each would have the same place.
-    let (stdout, said) = run("2", &format!("{numbers} mpienv exec -- sh -c 'echo $WORLD_SIZE'"));
+    let (stdout, said) = run("2", &format!("{numbers} mpienv exec -- sh -c 'echo $WORLD_SIZE'; :"));
     assert_eq!(stdout, "2\n2\n");
     assert!(said.contains("warning [launchers-disagree]: "), "{said}");
+    // torchrun with one worker, in each of two ranks.
+    let of_torchrun = "TORCHELASTIC_RUN_ID=1 RANK=0 WORLD_SIZE=1 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 \
+                       GROUP_RANK=0 GROUP_WORLD_SIZE=1 MASTER_ADDR=localhost";
+    let (stdout, said) =
+        run("2", &format!("{of_torchrun} mpienv exec -- sh -c 'echo $WORLD_SIZE'; :"));
+    assert_eq!(stdout, "1\n1\n");
+    assert_eq!(said.matches("warning [launchers-disagree]: ").count(), 2, "{said}");
     let inherited = with(mpirun("mpirun"), &["-n", "1", "mpienv", "show"])
         .envs([("RANK", "3"), ("WORLD_SIZE", "8")])
         .output();

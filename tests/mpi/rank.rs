@@ -115,6 +115,8 @@ fn exchanges_parts(world: &Communicator) -> Result<(), mpi::MpiError> {
     }
     values_travel(world, |rank| f64::from(rank) + 0.5)?;
     values_travel(world, |rank| i64::from(rank) << 40)?;
+    values_travel(world, |rank| rank << 20)?;
+    values_travel(world, |rank| rank as u16)?;
     // MPI would read or write what follows the memory.
     let (all, mut more) = (vec![0; size as usize], vec![0; size as usize + 1]);
     let refused = [

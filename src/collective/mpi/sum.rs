@@ -2,7 +2,7 @@
 
 use mpienv_mpi::Element;
 
-use super::{LONGEST, Mpi, PIECE};
+use super::{Mpi, PIECE};
 use crate::error::Result;
 use crate::numbers::Numbers;
 use crate::reduction::{Reduction, aligned, in_rank_order};
@@ -38,7 +38,7 @@ impl Mpi {
         // MPI does not define what the smallest number is if one is NaN, that integers wrap around,
         // or how half-precision numbers are rounded. So every rank gets all numbers of a block and
         // reduces them itself.
-        let most = (LONGEST / self.rank().size() as usize / 8).max(1) * 8;
+        let most = (PIECE / self.rank().size() as usize / 8).max(1) * 8;
         for mut block in numbers.blocks(most).filter(|block| block.count() > 0) {
             let all = self.gather_equal(block.bytes())?;
             in_rank_order(block.kind(), by, all.iter().map(Vec::as_slice), block.bytes());
@@ -87,8 +87,8 @@ fn sum<T: Element>(mpi: &Mpi, values: &mut [T], mut buffer: Vec<T>) -> Result<Ve
     Ok(buffer)
 }
 
-/// Sums `values` over all ranks into this rank's `part`: of each rank's part, a piece at a time,
-/// which stays in the processor's cache. Returns the buffer for the next sum.
+/// Sums `values` over all ranks into this rank's `part`: of each rank's part, a piece at a time. One
+/// that is waited for in naps stays in the processor's cache. Returns the buffer for the next sum.
 fn sum_part<T: Element>(
     mpi: &Mpi,
     values: &[T],

@@ -149,10 +149,9 @@ pub(super) fn stop_the_shell() {
     }
     let words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
     let after = words.iter().skip_while(|word| *word != "--shell").nth(1).map(AsRef::as_ref);
-    let name =
-        words.iter().find_map(|word| word.strip_prefix("--shell=")).or(after).unwrap_or("sh");
+    let name = words.iter().find_map(|word| word.strip_prefix("--shell=")).or(after);
     // A wrong name is probably of a shell, and most have sh's `false`.
-    let shell = Shell::from_str(name, false).unwrap_or_default();
+    let shell = name.and_then(|name| Shell::from_str(name, false).ok()).unwrap_or_default();
     // If stdout cannot be written, nothing can stop the shell.
     let _ = stream::print(Dialect::from(shell).stop().as_bytes());
 }

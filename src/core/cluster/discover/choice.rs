@@ -1,10 +1,12 @@
 //! Selects the launcher that started this process: the innermost of those that left variables.
 
+use super::lints::has_other_master;
 use super::unplaced;
 use crate::cluster::context::{CONTEXT, Context};
 use crate::cluster::{master, overrides};
 use crate::environment::Environment;
 use crate::error::{Error, Reason};
+use crate::launcher::placement::Placement;
 use crate::launcher::starter::{self, Starter};
 use crate::launcher::user::{RANK, WORLD_SIZE};
 use crate::launcher::{Change, Launcher, Marker, is_shared, markers, slurm, specs};
@@ -99,21 +101,24 @@ fn started(environment: &Environment, candidates: &[Marker]) -> Option<Choice> {
         }
         None => return None,
     };
+    let marker = *candidates.iter().find(|marker| starters(marker).contains(&starter))?;
+    let read = |marker: &Marker| (marker.launcher.spec().read)(environment, *marker).ok();
+    let only = read(&marker).filter(|job| job.size.value == 1);
     let then = child.environment();
     let is_new = |name: &&str| then.text(name) != environment.text(name);
-    let marker = *candidates.iter().find(|marker| starters(marker).contains(&starter))?;
-    let size = |marker: &Marker| {
-        Some((marker.launcher.spec().read)(environment, *marker).ok()?.size.value)
-    };
     // A launcher without known programs, such as torchrun, is even nearer unless its own variables
-    // were there before. So are numbers that a user's launcher has set in a job's only rank.
+    // were there before. So are numbers that were set in a job's only rank, but not by all of
+    // several such jobs: they would all be rank 0.
     let is_nearer = |other: &&Marker| {
         let mut own = other.launcher.variables().map(|variable| variable.name);
-        match other.launcher {
-            Launcher::User => {
+        match (other.launcher, &only) {
+            (Launcher::User, Some(only)) => {
+                let is_own = |own: Placement| {
+                    let has_first = own.rank.value > 0 || !has_other_master(environment, only);
+                    own.size.value > 1 && has_first
+                };
                 own.any(|name| [RANK, WORLD_SIZE].contains(&name) && is_new(&name))
-                    && size(&marker) == Some(1)
-                    && size(other).is_some_and(|size| size > 1)
+                    && read(other).is_some_and(is_own)
             }
             _ if other.launcher == first.launcher && starters(first).is_empty() => {
                 own.any(|name| !is_shared(name) && is_new(&name))
@@ -121,11 +126,12 @@ fn started(environment: &Environment, candidates: &[Marker]) -> Option<Choice> {
             _ => false,
         }
     };
-    let nearer = candidates.iter().find(is_nearer);
-    let (marker, starter, how) = match nearer {
-        Some(nearer) => (*nearer, nearer.launcher.name(), format!("set below {starter}")),
+    let (marker, how) = match candidates.iter().find(is_nearer) {
+        // Each rank of the job may have started a job of its own.
+        Some(_) if only.is_none() => return None,
+        Some(nearer) => (*nearer, format!("set below {starter}")),
         None if !has_other => return None,
-        None => (marker, starter, format!("and {starter} started this process")),
+        None => (marker, format!("and {starter} started this process")),
     };
     let source = format!("{}, {how}", marker.display_variable(environment));
     let is_rest = |other: &&Marker| other.launcher != marker.launcher;

@@ -376,7 +376,7 @@ pub(crate) fn is_low(placement: &Placement) -> bool {
 }
 
 /// Returns whether `MASTER_ADDR` is the name of another host than those on which the ranks are.
-fn has_other_master(environment: &Environment, placement: &Placement) -> bool {
+pub(super) fn has_other_master(environment: &Environment, placement: &Placement) -> bool {
     let master = environment.text(MASTER[0]).and_then(|text| text.parse::<Host>().ok());
     let is_other = |master: &Host, host: &Host| {
         let is_name = master.address().is_none() && host.address().is_none();
@@ -445,9 +445,15 @@ fn disagreements(place: &Place<'_>, others: &[Other]) -> Vec<Finding> {
         _ if is_of_daemon(environment, placement, other) => {
             Some("Slurm's variables belong to Open MPI's daemon on this node".to_owned())
         }
-        Some(starter) if !other.launcher().spec().starters.is_empty() => Some(format!(
-            "{starter} started this process, so the other variables are left from an outer or earlier job"
-        )),
+        Some(starter) if !other.launcher().spec().starters.is_empty() => {
+            let title = placement.launcher().title();
+            Some(match placement.launcher().spec().starters {
+                [] => format!("the variables of {title} were set below {starter}"),
+                _ => format!(
+                    "{starter} started this process, so the other variables are left from an outer or earlier job"
+                ),
+            })
+        }
         _ => None,
     };
     differing.map(|other| disagreement(placement, other, known(other), is_asked)).collect()
