@@ -389,7 +389,12 @@ fn a_rank_that_aborts_ends_all_ranks_with_its_code_after_its_reason() {
         for group in ["world", "part"] {
             let output = mpi.run(3, "collective_abort", &["mpi", group]);
             let (out, err) = texts(&output);
-            assert_eq!(output.status.code(), Some(9), "{mpi:?}, {group}: {out}\n{err}");
+            assert_eq!(
+                output.status.code(),
+                Some(9),
+                "{mpi:?}, {group}: {}: {out}\n{err}",
+                output.status
+            );
             let reason = "rank 2 aborted with exit code 9: the loss is NaN";
             assert_eq!(err.matches(reason).count(), 1, "{mpi:?}, {group}: {out}\n{err}");
         }
