@@ -13,8 +13,8 @@ pub struct Log<W> {
     pub out: W,
     /// Only rank 0 writes the epochs. Every rank writes its own steps.
     pub rank: Rank,
-    /// The last epoch that was reported.
-    pub last: Option<Epoch>,
+    /// The last epoch, and the test accuracy after it.
+    pub last: Option<(u32, f64)>,
     /// Whether to write the steps too.
     pub log_steps: bool,
     /// The metrics, the plot and the progress bar; on rank 0 only.
@@ -68,7 +68,7 @@ impl<W: Write> Report for Log<W> {
     }
 
     fn epoch(&mut self, epoch: &Epoch) -> io::Result<()> {
-        self.last = Some(*epoch);
+        self.last = Some((epoch.epoch, epoch.test_accuracy));
         if self.rank.is_first() {
             let Epoch { epoch, train_loss, test_loss, test_accuracy, samples_per_second, seconds } =
                 epoch;
@@ -78,6 +78,10 @@ impl<W: Write> Report for Log<W> {
             ))?;
         }
         self.others.iter_mut().try_for_each(|other| other.epoch(epoch))
+    }
+
+    fn nothing_left(&mut self, epoch: u32, test_accuracy: f64) {
+        self.last = Some((epoch, test_accuracy));
     }
 
     /// Finishes the reports in reverse order: the progress bar is the last one and must be cleared

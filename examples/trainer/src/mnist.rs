@@ -15,7 +15,7 @@ use crate::metrics::Metrics;
 use crate::model::Model;
 use crate::parameters;
 use crate::stop::Stop;
-use crate::train::{self, Epoch, ReadyGpu, Report};
+use crate::train::{self, ReadyGpu, Report};
 use mpienv::collective::Group;
 use mpienv_sharding::error::{Error, READER_GONE, Reach, TRAINING_FAILED, WRONG_INPUT};
 use mpienv_sharding::file;
@@ -233,7 +233,7 @@ impl Prepared {
         if log.reader_gone {
             return Err(Error::reader_gone());
         }
-        log.last.map_or(Ok(()), |last| has_learned(&last, &data.test, config))
+        log.last.map_or(Ok(()), |last| has_learned(last, &data.test, config))
     }
 }
 
@@ -307,11 +307,15 @@ fn remark_start(settings: &checkpoint::Settings, done: u32, epochs: u32) {
 }
 
 /// Fails if the network is hardly better than one that ignores the images.
-fn has_learned(last: &Epoch, test: &Dataset, config: &train::TrainConfig) -> Result<(), Error> {
+fn has_learned(
+    (epoch, test_accuracy): (u32, f64),
+    test: &Dataset,
+    config: &train::TrainConfig,
+) -> Result<(), Error> {
     let most = test.class_counts().into_iter().max().unwrap_or_default();
     let guess = most as f64 / test.count() as f64;
     // If most images are of one class, there is little to learn.
-    if last.test_accuracy > ALMOST_A_GUESS * guess || guess > 0.5 {
+    if test_accuracy > ALMOST_A_GUESS * guess || guess > 0.5 {
         return Ok(());
     }
     let advice = if config.learning_rate > cli::LEARNING_RATE {
@@ -319,7 +323,6 @@ fn has_learned(last: &Epoch, test: &Dataset, config: &train::TrainConfig) -> Res
     } else {
         "try a larger --lr, or more --epochs"
     };
-    let Epoch { epoch, test_accuracy, .. } = last;
     let text = format!(
         "the network has learned nothing: after epoch {epoch} the test accuracy is \
          {test_accuracy:.4}, and always giving the most frequent answer has {guess:.4}: {advice}"

@@ -105,6 +105,10 @@ pub trait Report {
     /// Called after every epoch, on every rank.
     fn epoch(&mut self, epoch: &Epoch) -> io::Result<()>;
 
+    /// Called on every rank if a resumed run has no epoch left, with the last epoch and the test
+    /// accuracy after it.
+    fn nothing_left(&mut self, _epoch: u32, _test_accuracy: f64) {}
+
     /// Called at the end of the run, even if the run fails.
     fn finish(&mut self) -> io::Result<()> {
         Ok(())
@@ -243,6 +247,13 @@ impl Progress<'_, '_> {
     fn train(mut self) -> Result<(), Error> {
         let samples = self.run.data.train.count();
         self.run.report.begin(self.position).map_err(cannot_report)?;
+        if let Some(last) = self.position.epoch.checked_sub(1)
+            && last + 1 >= self.run.config.epochs
+        {
+            // A run that failed after its last epoch must not succeed when it is started again.
+            let test = self.evaluate()?;
+            self.run.report.nothing_left(last, test.correct as f64 / test.count as f64);
+        }
         while self.position.epoch < self.run.config.epochs {
             let epoch = self.position.epoch;
             let start = Instant::now();

@@ -253,6 +253,33 @@ fn a_training_that_diverges_to_finite_losses_fails_and_says_so() {
 }
 
 #[test]
+fn a_training_that_failed_fails_again_when_nothing_is_left() {
+    let folder = tempfile::tempdir().unwrap();
+    let kept = folder.path().to_str().unwrap();
+    let train = |lr: &str, ranks: &str, name: &str| {
+        let kept = format!("{kept}/{name}");
+        let arguments = ["--lr", lr, "--epochs", "1", "--quiet", "--ranks", ranks];
+        mnist(&[&arguments[..], &["--checkpoint-dir", &kept, "--resume"]].concat())
+    };
+    for ranks in ["1", "2"] {
+        for is_left in [true, false] {
+            let output = train("1000", ranks, ranks);
+            let said = stderr(&output);
+            assert_eq!(output.status.code(), Some(3), "{said}");
+            assert_eq!(said.contains("nothing is left to train"), !is_left, "{said}");
+            let text = "learned nothing: after epoch 0 the test accuracy is ";
+            assert_eq!(said.matches(text).count(), 1, "{said}");
+            // No epoch is reported twice.
+            assert_eq!(output.stdout.is_empty(), !is_left);
+        }
+        for _ in 0..2 {
+            let output = train("0.01", ranks, &format!("learned-{ranks}"));
+            assert!(output.status.success(), "{}", stderr(&output));
+        }
+    }
+}
+
+#[test]
 fn a_training_that_does_not_move_says_that_the_learning_rate_is_small() {
     let output = mnist(&["--lr", "1e-9", "--epochs", "1", "--quiet"]);
     assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
