@@ -201,6 +201,8 @@ impl Fetch {
             // A file assembled from several transfers may be wrong even if the mirror's file is
             // right.
             let again = match &fault {
+                // Nothing of the part is from this mirror.
+                Fault::Range(_) if !resumed => false,
                 Fault::Content { .. } | Fault::Range(_) => {
                     part.clear().map_err(Fault::Disk)?;
                     resumed

@@ -65,16 +65,17 @@ impl Client {
         }
         let response = request.call().map_err(|error| self.broken_off(&error))?;
         let (head, body) = response.into_parts();
+        // A weak ETag does not guarantee identical bytes.
+        let etag = text(&head.headers, ETAG).filter(|etag| etag.starts_with('"'));
         match head.status {
-            StatusCode::OK => {
-                // A weak ETag does not guarantee identical bytes.
-                let etag = text(&head.headers, ETAG).filter(|etag| etag.starts_with('"'));
-                part.begin(etag).map_err(Fault::Disk)?;
-            }
+            StatusCode::OK => part.begin(etag).map_err(Fault::Disk)?,
             StatusCode::PARTIAL_CONTENT => {
                 let range = text(&head.headers, CONTENT_RANGE).unwrap_or("no Content-Range");
                 if !range.starts_with(&format!("bytes {}-", part.size)) {
                     return Err(Fault::Range(range.to_owned()));
+                }
+                if part.size == 0 {
+                    part.begin(etag).map_err(Fault::Disk)?;
                 }
             }
             StatusCode::RANGE_NOT_SATISFIABLE => return Err(Fault::Range(head.status.to_string())),
@@ -125,6 +126,7 @@ fn text(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
 pub struct Part {
     file: File,
     path: PathBuf,
+    /// The number of bytes from `url`: 0 while the file still has those from another one.
     pub size: u64,
     url: String,
     /// The server's ETag for these bytes, if it sent one.
@@ -132,7 +134,8 @@ pub struct Part {
 }
 
 impl Part {
-    /// Opens the partial file for `path`, and empties it if it came from another URL.
+    /// Opens the partial file for `path`. If it came from another URL, it stays until this one
+    /// sends the file: this mirror may have nothing, and the other may be tried again.
     pub fn open(path: &Path, url: &str) -> io::Result<Part> {
         let path = file::sibling(path, ".part");
         file::place_of(&path)?;
@@ -146,8 +149,6 @@ impl Part {
         let mut part = Part { file, path, size: 0, url: url.to_owned(), etag };
         if same {
             part.size = part.file.seek(io::SeekFrom::End(0))?;
-        } else {
-            part.clear()?;
         }
         Ok(part)
     }

@@ -144,6 +144,32 @@ fn a_fetch_that_failed_goes_on_when_it_is_started_again() {
 }
 
 #[test]
+fn a_mirror_that_sends_nothing_leaves_the_part_of_another() {
+    for status in ["404 Not Found", "416 Range Not Satisfiable", "206 Partial Content"] {
+        let folder = tempfile::tempdir().unwrap();
+        let nothing = Answer::Cut(right(), 0);
+        let first = serve(&[Answer::Cut(right(), 50_000), nothing, Answer::File(right())]);
+        let other = serve(&[Answer::Status(status)]);
+        assert!(fetch(folder.path(), &[&first, &other]).2.is_err());
+        assert_eq!(other.asked().len(), 1);
+        assert_eq!(fetch(folder.path(), &[&first]).2, Ok(()));
+        assert_eq!(ranges(&first)[2].as_deref(), Some("bytes=50000-"), "{status}");
+        assert_whole(folder.path(), &right());
+    }
+}
+
+#[test]
+fn a_mirror_that_sends_the_file_replaces_the_longer_part_of_another() {
+    let folder = tempfile::tempdir().unwrap();
+    let long = [right(), right()].concat();
+    let first = serve(&[Answer::Cut(long.clone(), 300_000), Answer::Cut(long, 0)]);
+    let other = serve(&[Answer::File(right())]);
+    assert_eq!(fetch(folder.path(), &[&first, &other]).2, Ok(()));
+    assert_eq!(ranges(&other), [None]);
+    assert_whole(folder.path(), &right());
+}
+
+#[test]
 fn a_part_goes_on_where_it_ended_or_is_fetched_again_from_its_beginning() {
     let cut = || Answer::Cut(right(), 50_000);
     for (what, part, answers, ranges_asked) in [
