@@ -4,8 +4,8 @@
 //! is `{"epoch", "train_loss", "test_loss", "test_accuracy", "samples_per_second", "seconds"}`, for
 //! all ranks.
 
-use std::fs::File;
-use std::io::{self, Write};
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
@@ -29,9 +29,7 @@ impl Metrics {
     /// file stays unchanged until [`Report::begin`].
     pub fn new(path: &Path, resume: bool) -> io::Result<Metrics> {
         match file::place_of(path)? {
-            place if place.exists() => {
-                drop(File::options().append(true).open(path).map_err(naming(path))?)
-            }
+            place if place.exists() => drop(options(resume).open(path).map_err(naming(path))?),
             _ => file::check(path)?,
         }
         Ok(Metrics { path: path.to_owned(), resume, file: None })
@@ -46,15 +44,31 @@ impl Metrics {
     }
 }
 
+/// How the file is opened: only a resumed run reads it.
+fn options(resume: bool) -> OpenOptions {
+    let mut options = File::options();
+    options.append(true).read(resume);
+    options
+}
+
+/// The length of a file's complete lines. A full disk may have cut off the last one.
+fn whole_lines(file: &File) -> io::Result<u64> {
+    let (mut file, mut line, mut length) = (BufReader::new(file), Vec::new(), 0);
+    while file.read_until(b'\n', &mut line)? > 0 && line.ends_with(b"\n") {
+        length += line.len() as u64;
+        line.clear();
+    }
+    Ok(length)
+}
+
 impl Report for Metrics {
     fn begin(&mut self, _start: Position) -> io::Result<()> {
         // The path may have become something else since it was checked.
         file::place_of(&self.path)?;
         let named = naming(&self.path);
-        let file = File::options().append(true).create(true).open(&self.path).map_err(named)?;
-        if !self.resume {
-            file.set_len(0).map_err(named)?;
-        }
+        let file = options(self.resume).create(true).open(&self.path).map_err(named)?;
+        let kept = if self.resume { whole_lines(&file) } else { Ok(0) };
+        kept.and_then(|kept| file.set_len(kept)).map_err(named)?;
         self.file = Some(file);
         Ok(())
     }
@@ -107,10 +121,12 @@ mod tests {
     fn a_run_that_goes_on_keeps_the_lines_there_are() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("m.jsonl");
-        for step in [0, 10] {
+        for (step, torn) in [(0, "{\"epoch"), (10, "")] {
             let mut metrics = Metrics::new(&path, true).unwrap();
             metrics.begin(Position::default()).unwrap();
             metrics.step(&Step { epoch: 0, step, loss: 0.5 }).unwrap();
+            // A line that a full disk cut off goes.
+            metrics.file.unwrap().write_all(torn.as_bytes()).unwrap();
         }
         let lines =
             "{\"epoch\":0,\"step\":0,\"loss\":0.5}\n{\"epoch\":0,\"step\":10,\"loss\":0.5}\n";
