@@ -41,9 +41,12 @@ pub fn from_file(shapes: &Shapes, file: &TensorFile) -> Result<Vec<f32>, String>
 }
 
 fn list<'a>(tensors: impl Iterator<Item = (&'a str, &'a [usize], Dtype)>) -> String {
-    let wide = |numbers| if numbers == Dtype::F64 { " of f64" } else { "" };
+    let other = |numbers: Dtype| match numbers {
+        Dtype::F32 => String::new(),
+        other => format!(" of {other}").to_lowercase(),
+    };
     let tensors = tensors
-        .map(|(name, shape, numbers)| format!("{name} ({}){}", join(shape, ", "), wide(numbers)));
+        .map(|(name, shape, numbers)| format!("{name} ({}){}", join(shape, ", "), other(numbers)));
     let list = join(tensors, ", ");
     if list.is_empty() { "no tensors".to_owned() } else { list }
 }
@@ -147,7 +150,7 @@ mod tests {
             TensorFile { tensors: to_tensors(&linear(), &parameters), ..TensorFile::default() };
         let extra = NamedTensor {
             name: "of no use".to_owned(),
-            numbers: Dtype::F64,
+            numbers: Dtype::I64,
             shape: vec![1],
             bytes: vec![0; 8],
         };
@@ -159,7 +162,7 @@ mod tests {
         file.write(&path).unwrap();
         let error = read(&path, &linear()).unwrap_err().to_string();
         let text =
-            "has of no use (1) of f64, weight (10, 784); the model has weight (10, 784), bias (10)";
+            "has of no use (1) of i64, weight (10, 784); the model has weight (10, 784), bias (10)";
         assert_eq!(error, format!("{}: {text}", path.display()));
 
         let bytes = fs::read(&path).unwrap();

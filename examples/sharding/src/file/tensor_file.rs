@@ -98,10 +98,6 @@ impl TensorFile {
         let mut tensors = Vec::new();
         for (name, view) in SafeTensors::deserialize(bytes).map_err(incomplete(path))?.tensors() {
             let numbers = view.dtype();
-            if !matches!(numbers, Dtype::F32 | Dtype::F64) {
-                let text = format!("tensor {name} has numbers of type {numbers}");
-                return Err(Error::in_file(path, format!("{text}, F32 or F64 is expected")));
-            }
             let (shape, bytes) = (view.shape().to_vec(), view.data().to_vec());
             tensors.push(NamedTensor { name, numbers, shape, bytes });
         }
