@@ -53,7 +53,9 @@ pub fn seconds(text: &str) -> Result<Duration, &'static str> {
     let number = text.parse().ok().filter(|number: &f64| *number > 0.0);
     // A year is effectively forever, and does not overflow when added to a point in time.
     let number = number.map(|number| number.min(365.0 * 86400.0));
-    number.map(Duration::from_secs_f64).ok_or("expected a number of seconds greater than 0")
+    // Less than half a nanosecond is rounded to 0.
+    let duration = number.map(Duration::from_secs_f64).filter(|duration| !duration.is_zero());
+    duration.ok_or("expected a number of seconds greater than 0")
 }
 
 /// Parses this process's command line with `parse`. Prints the help, the version or the usage error

@@ -354,6 +354,7 @@ mod tests {
             "--ranks 0",
             "--epochs -1",
             "--timeout 0",
+            "--timeout 1e-12",
             "--timeout nan",
             "--timeout -3",
             "--order random",
