@@ -104,7 +104,7 @@ pub struct Training {
     pub output: PathBuf,
 
     /// Transport between the ranks
-    #[arg(long, value_enum, default_value_t = Backend::Auto)]
+    #[arg(long, value_enum, default_value_t = Backend::Auto, conflicts_with = "threads")]
     pub backend: Backend,
 
     /// Seconds to wait for a missing rank
@@ -206,6 +206,7 @@ mod tests {
             "plan -n 0",
             "merge",
             "--threads 2 plan",
+            "--threads 2 --backend tcp",
             "surplus",
         ] {
             assert_eq!(parse(line).map_err(|error| error.exit_code()), Err(2), "{line}");
