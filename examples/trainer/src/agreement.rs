@@ -36,8 +36,16 @@ pub fn check_config(
 ) -> Result<(), Error> {
     let version = env!("CARGO_PKG_VERSION");
     let [train, test] = [&data.train, &data.test].map(Dataset::class_counts);
-    let terms = Terms { version, model, strategy, train, test, config };
-    let own = serde_json::to_vec(&terms).map_err(Error::input)?;
+    check(&Terms { version, model, strategy, train, test, config }, group)
+}
+
+/// Compares the devices that all ranks' options name. It depends on them what calls the ranks make.
+pub fn check_device(device: &str, group: &mut Group) -> Result<(), Error> {
+    check(&serde_json::json!({ "device": device }), group)
+}
+
+fn check(terms: &impl Serialize, group: &mut Group) -> Result<(), Error> {
+    let own = serde_json::to_vec(terms).map_err(Error::input)?;
     let all = group.all_gather(&own)?;
     let other = all.iter().enumerate().find(|(_, other)| **other != all[0]);
     other.map_or(Ok(()), |(rank, other)| Err(difference(rank, other, &all[0])))

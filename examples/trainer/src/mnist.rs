@@ -7,6 +7,7 @@ use std::process::{self, Command};
 
 use mpienv::{ClusterInfo, ErrorKind, Launch, LaunchError, Rank};
 
+use crate::agreement;
 use crate::checkpoint::{self, Checkpoints};
 use crate::cli::{self, Action, Device, MnistArgs};
 use crate::data::{Dataset, Datasets};
@@ -17,6 +18,7 @@ use crate::parameters;
 use crate::stop::Stop;
 use crate::train::{self, ReadyGpu, Report};
 use mpienv::collective::Group;
+use mpienv_sharding::arguments::name_of;
 use mpienv_sharding::error::{Error, READER_GONE, Reach, TRAINING_FAILED, WRONG_INPUT};
 use mpienv_sharding::file;
 use mpienv_sharding::job;
@@ -180,6 +182,7 @@ impl Prepared {
         options: &MnistArgs,
         group: &mut Group,
     ) -> Result<Option<ReadyGpu>, Error> {
+        agreement::check_device(&name_of(&options.device), group)?;
         let reason = gpu.as_ref().err().map(ToString::to_string).unwrap_or_default();
         if options.device == Device::Cpu {
             return Ok(None);

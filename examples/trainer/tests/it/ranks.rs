@@ -58,6 +58,21 @@ fn each_rank_prints_its_own_losses_and_rank_0_the_epochs() {
 }
 
 #[test]
+fn a_rank_with_another_device_is_named_by_all() {
+    let port = free_port();
+    let start = |index: u32, device: &str| {
+        let mut command = rank(index, 2, port);
+        spawn(command.args(["--timeout", PATIENT, "--epochs", "1", "--device", device]))
+    };
+    for child in [start(0, "cpu"), start(1, "auto")] {
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+        let text = "rank 1 has device \"auto\", rank 0 has \"cpu\": ";
+        assert!(said(&output).contains(text), "{}", said(&output));
+    }
+}
+
+#[test]
 fn mpirun_starts_two_ranks_on_real_mnist() {
     let Some((data, _)) = real_mnist() else { return };
     if !is_there("mpirun") {
