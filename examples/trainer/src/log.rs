@@ -1,12 +1,14 @@
 //! Human-readable progress: a summary of each epoch, and the tutorial's step lines if asked for.
 
 use std::io::{self, Write};
+use std::path::Path;
 
 use mpienv::Rank;
 
 use crate::checkpoint::Position;
 use crate::stop::{Signal, Stop};
 use crate::train::{Epoch, Report, Step};
+use mpienv_sharding::file::naming;
 
 /// Writes a run's progress to `out` and forwards every event to the other reports.
 pub struct Log<W> {
@@ -46,7 +48,7 @@ impl<W: Write> Log<W> {
                 self.stop.raise(Signal::Pipe);
                 Ok(())
             }
-            written => written,
+            written => written.map_err(naming(Path::new("stdout"))),
         }
     }
 }

@@ -3,7 +3,7 @@
 use crate::support::mnist::rank;
 use crate::support::port::free_port;
 use crate::support::shell::{
-    assert_all_end_with_a_reader, assert_ends_with_its_reader, assert_finds_no_room, bash,
+    assert_all_end_with_a_reader, assert_ends_with_its_reader, assert_finds_no_room, bash, said,
 };
 use crate::support::timeout::PATIENT;
 
@@ -43,6 +43,14 @@ fn help_and_plans_that_find_no_room_are_an_error() {
     for words in ["mnist --help", "mnist -V", "mnist plan"] {
         assert_finds_no_room(MNIST, words);
     }
+}
+
+#[test]
+fn a_run_that_finds_no_room_for_its_lines_names_stdout() {
+    let output = bash(MNIST, "mnist --epochs 1 --quiet", ">/dev/full");
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let text = "mnist: cannot write the reports: stdout: No space left on device";
+    assert!(said(&output).starts_with(text), "{}", said(&output));
 }
 
 #[test]
