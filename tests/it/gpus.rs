@@ -69,6 +69,18 @@ fn each_gpu_computes_alone_and_with_the_others_and_every_number_is_right() {
 }
 
 #[test]
+fn a_rank_whose_log_is_the_users_leaves_the_others_their_numbers() {
+    let script = format!("test $SLURM_PROCID != 0 || export NCCL_DEBUG=WARN; {CHECK} --json");
+    let Some(mut command) = ranks(3, &[], &script) else { return };
+    let (text, code) = printed(&mut command);
+    assert_eq!(code, Some(0), "{text}");
+    let map: Value = serde_json::from_str(&text).unwrap();
+    let paths = map["gpu"]["nccl"]["paths"].as_array().unwrap().iter();
+    let paths: Vec<_> = paths.map(|path| (path["from"].clone(), path["to"].clone())).collect();
+    assert_eq!(paths, [(1.into(), 2.into()), (2.into(), 0.into())], "{text}");
+}
+
+#[test]
 fn one_rank_is_tested_too_and_nothing_is_left_of_nccls_log() {
     let mut command = clean("mpienv");
     let Some(command) = with_gpus(&mut command, &[]) else { return };

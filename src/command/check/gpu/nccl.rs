@@ -100,8 +100,10 @@ impl Test<'_, '_> {
             (report.network, report.interfaces) = (own.network, own.interfaces);
             report.bootstrap = own.bootstrap;
         }
-        let paths = (0..).zip(choices.into_iter().flatten()).flat_map(|(from, own)| {
-            own.sends.into_iter().map(move |(to, how)| PathReport { from, to, how })
+        // A rank whose log is the user's has no choice, and keeps its number.
+        let paths = (0..).zip(choices).flat_map(|(from, own)| {
+            let sends = own.map(|own| own.sends).unwrap_or_default();
+            sends.into_iter().map(move |(to, how)| PathReport { from, to, how })
         });
         report.paths = paths.collect();
         if !self.findings.has_error() && self.group.size() > 2 {
