@@ -17,7 +17,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::command::check::SIMULATED;
-use crate::{ClusterInfo, Environment, Finding, Host, LaunchStyle, Launcher, Severity, host_name};
+use crate::{
+    ClusterInfo, Environment, Finding, Host, LaunchStyle, Launcher, Severity, Subnet, host_name,
+};
 use mpienv_ask::seam::{interfaces, is_bridge, is_link_local};
 use mpienv_core::seam::{ASKED, POD};
 
@@ -381,9 +383,12 @@ fn proxy(info: &ClusterInfo, environment: &Environment) -> Option<Finding> {
     ))
 }
 
-/// Returns whether an entry of no_proxy covers a host: the host itself, or a domain that contains
-/// it.
+/// Returns whether an entry of no_proxy covers a host: the host itself, or a domain or a range of
+/// addresses that contains it.
 fn covers(entry: &str, host: &str) -> bool {
+    if let (Ok(range), Ok(address)) = (entry.parse::<Subnet>(), host.parse()) {
+        return range.contains(address);
+    }
     let domain = entry.strip_prefix('.').unwrap_or(entry);
     !domain.is_empty()
         && (host == domain || host.strip_suffix(domain).is_some_and(|front| front.ends_with('.')))

@@ -83,6 +83,8 @@ fn a_sound_host_has_no_findings() {
         ("no_proxy", "localhost,10.0.0.4"),
     ];
     assert_eq!(codes(&quiet, &host()), [""; 0]);
+    let range = [("https_proxy", "http://proxy:3128"), ("no_proxy", ".svc, 10.0.0.0/8")];
+    assert_eq!(codes(&range, &host()), [""; 0]);
 }
 
 #[test]
@@ -129,6 +131,7 @@ fn each_check_fires_and_is_quiet_where_its_cause_is_gone() {
         &[("https_proxy", "http://proxy:3128"), ("no_proxy", "localhost,.cluster")],
         as_it_is,
     );
+    fires("proxy", &[("https_proxy", "http://proxy:3128"), ("no_proxy", "10.1.0.0/16")], as_it_is);
     fires("visible-devices", &[("CUDA_VISIBLE_DEVICES", "0")], as_it_is);
     fires("visible-devices", &[("CUDA_VISIBLE_DEVICES", "-1,-1")], as_it_is);
     fires("few-devices", &[], |m| m.topology = one_gpu());
