@@ -100,7 +100,8 @@ pub(crate) fn name_of(address: IpAddr) -> Option<String> {
 /// Returns whether an interface is a bridge of containers or virtual machines, or an end of a
 /// virtual cable.
 pub fn is_bridge(name: &str) -> bool {
-    let prefixes = ["docker", "br-", "veth", "virbr", "cni", "podman"];
+    let prefixes =
+        ["docker", "br-", "veth", "virbr", "cni", "podman", "lxdbr", "lxcbr", "nerdctl", "incusbr"];
     prefixes.iter().any(|prefix| name.starts_with(prefix))
 }
 

@@ -52,7 +52,8 @@ pub(super) fn nccl(info: &ClusterInfo, interfaces: &Interfaces) -> Option<Findin
     }
     let (bridges, others): (Vec<&str>, Vec<&str>) =
         left.into_iter().partition(|name| is_bridge(name));
-    if bridges.is_empty() {
+    // Within one node, ranks find each other at any of its addresses.
+    if bridges.is_empty() || !several_nodes(info) {
         return None;
     }
     let (what, better) = match others[..] {
