@@ -260,9 +260,10 @@ impl Communicator {
         let count = |number: u32| c_int::try_from(number).unwrap_or(c_int::MAX);
         let mut config = Config::without_blocking();
         let bound = stream.context().bind_to_thread();
-        bound.map_err(|error| GpuError::from_driver("use the device", error))?;
+        let bound = bound.map_err(|error| GpuError::from_driver("use the device", error));
         // SAFETY: NCCL writes the communicator, and reads the id and the configuration.
-        let code = unsafe { (nccl.init)(&mut comm, count(size), id, count(own), &mut config) };
+        let init = |()| unsafe { (nccl.init)(&mut comm, count(size), id, count(own), &mut config) };
+        let begun = bound.map(init);
         let communicator = Communicator {
             nccl,
             comm: Cell::new(comm),
@@ -270,8 +271,8 @@ impl Communicator {
             timeout,
             one_thread: PhantomData,
         };
-        let connected = communicator
-            .checked("connect", code)
+        let connected = begun
+            .and_then(|code| communicator.checked("connect", code))
             .and_then(|()| communicator.until("connect", || Ok(true)));
         // All have connected, or none.
         settle(group, connected)?;
@@ -303,8 +304,12 @@ impl Communicator {
     /// that is lost. The communicator can no longer be used.
     pub fn wait(&self, group: &mut Group) -> Result<()> {
         let wrong = |error| GpuError::from_driver("wait for the device", error);
-        let event = self.stream.record_event(None).map_err(wrong)?;
-        let done = self.until("sum", || event.try_is_complete().map_err(wrong));
+        let event = self.stream.record_event(None).map_err(wrong);
+        // The event stays until NCCL has ended: to free it can wait for the stream.
+        let done = match &event {
+            Ok(event) => self.until("sum", || event.try_is_complete().map_err(wrong)),
+            Err(error) => Err(error.clone()),
+        };
         match done {
             Ok(()) => Ok(()),
             Err(error) => {

@@ -348,6 +348,12 @@ fn where_nccl_fails_all_ranks_end_and_the_reason_is_explained() {
     let refused = "$(test $SLURM_PROCID = 1 && echo STAND_IN_FAIL=ncclAllReduce=5 || echo A=)";
     let text = ends(refused);
     assert!(text.contains("error [nccl-failed]: ") && text.contains("rank 1 on "), "{text}");
+    // The driver fails on rank 1 alone, after NCCL has begun to sum.
+    let own = "$TMPDIR/log-$SLURM_PROCID STAND_IN_FAIL=cuEventRecord=999@ncclAllReduce";
+    let driver = format!("$(test $SLURM_PROCID = 1 && echo STAND_IN_LOG={own} || echo A=)");
+    let text = ends(&driver);
+    let said = "CUDA_ERROR_999";
+    assert!(text.contains("error [nccl-failed]: ") && text.contains(said), "{text}");
     // A sum that never ends.
     let text = ends("STAND_IN_STUCK=1");
     assert!(text.contains("error [nccl-failed]: ") && text.contains("NCCL did not sum"), "{text}");

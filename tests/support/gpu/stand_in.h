@@ -3,7 +3,8 @@
  *
  *   STAND_IN_SHARED   a folder that all hosts see, in which compiled kernels are kept
  *   STAND_IN_LOG      the file to which the name of each call is appended
- *   STAND_IN_FAIL     CALL=CODE: the call returns that code; CALL=CODE#N: only its Nth call does
+ *   STAND_IN_FAIL     CALL=CODE: the call returns that code; CALL=CODE#N: only its Nth call does; CALL=CODE@OTHER: only once
+ *                     OTHER is in the log
  *   STAND_IN_DEVICES  how many devices the host has (1)
  *   STAND_IN_DRIVER   the driver's version (13000)
  *   STAND_IN_CAPABILITY  the devices' compute capability (90)
@@ -24,6 +25,18 @@ __attribute__((unused)) static int stand_in_number(const char *name, int otherwi
     return text && *text ? atoi(text) : otherwise;
 }
 
+static int stand_in_has_called(const char *log, const char *name)
+{
+    FILE *file = log ? fopen(log, "re") : NULL;
+    char line[64];
+    int found = 0;
+    while (file && !found && fgets(line, sizeof line, file))
+        found = strncmp(line, name, strlen(name)) == 0;
+    if (file)
+        fclose(file);
+    return found;
+}
+
 /* Notes a call. Returns the code with which it must fail, or 0. `counter` counts the calls. */
 static int stand_in_call(const char *name, int *counter)
 {
@@ -38,8 +51,8 @@ static int stand_in_call(const char *name, int *counter)
     }
     size_t length = strlen(name);
     if (fail && strncmp(fail, name, length) == 0 && fail[length] == '=') {
-        const char *which = strchr(fail, '#');
-        if (!which || atoi(which + 1) == number)
+        const char *which = strchr(fail, '#'), *after = strchr(fail, '@');
+        if ((!which || atoi(which + 1) == number) && (!after || stand_in_has_called(log, after + 1)))
             return atoi(fail + length + 1);
     }
     return 0;
