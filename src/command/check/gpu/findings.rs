@@ -228,19 +228,22 @@ impl<'a> Findings<'a> {
         for is_between in [false, true] {
             let alike: Vec<_> =
                 pairs.iter().filter(|pair| pair.between_hosts == is_between).collect();
-            let median = median(&mut alike.iter().map(|pair| pair.gb_per_s).collect::<Vec<_>>());
+            let of_rank = |rank: u32| alike.iter().filter(move |pair| pair.ranks.contains(&rank));
+            let best = |rank| of_rank(rank).map(|pair| pair.gb_per_s).fold(0.0, f64::max);
+            // In a ring of three, a slow rank is in most pairs, and most ranks have a fast one.
+            let all: BTreeSet<u32> = alike.iter().flat_map(|pair| pair.ranks).collect();
+            let median = median(&mut all.into_iter().map(best).collect::<Vec<_>>());
             let is_slow = |pair: &PairSpeed| pair.gb_per_s < SLOW * median;
             let mut slow: Vec<&PairSpeed> =
                 alike.iter().copied().filter(|pair| is_slow(pair)).collect();
-            let of_rank = |rank: u32| alike.iter().filter(move |pair| pair.ranks.contains(&rank));
             let mut ranks: BTreeSet<u32> = slow.iter().flat_map(|pair| pair.ranks).collect();
             ranks
                 .retain(|&rank| of_rank(rank).count() > 1 && of_rank(rank).all(|own| is_slow(own)));
             for &rank in &ranks {
-                let best = of_rank(rank).map(|pair| pair.gb_per_s).fold(0.0, f64::max);
                 let what = format!(
-                    "{} is slow with all its neighbors: {best:.2} GB/s (median {median:.2})",
-                    named(&[rank], self.hosts)
+                    "{} is slow with all its neighbors: {:.2} GB/s (median {median:.2})",
+                    named(&[rank], self.hosts),
+                    best(rank)
                 );
                 self.slow_in_nccl("nccl-rank-slow", what, vec![rank]);
             }
@@ -449,6 +452,13 @@ mod tests {
         assert_eq!(
             ring(|one, other| one == 2 || other == 2),
             ["warning [nccl-rank-slow]: rank 2 on c is slow with all its neighbors: 1.00 GB/s \
+              (median 10.00)"]
+        );
+        let mut findings = Findings::new(&["a", "b", "c"], true);
+        findings.of_pairs(&[pair(0, 1, 1.0), pair(1, 2, 1.0), pair(2, 0, 10.0)]);
+        assert_eq!(
+            texts(&findings),
+            ["warning [nccl-rank-slow]: rank 1 on b is slow with all its neighbors: 1.00 GB/s \
               (median 10.00)"]
         );
         assert_eq!(
