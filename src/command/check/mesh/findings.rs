@@ -48,10 +48,15 @@ impl Context<'_> {
         let own = self.pairs.iter().filter(|pair| pair.has(host));
         let tried = own.flat_map(Between::unreached).next().unwrap_or_default();
         let name = self.names[host];
+        let mut blocked = self.pairs.iter().filter(|pair| pair.is_blocked());
+        let why = match blocked.all(|pair| pair.has(host)) {
+            true => format!("{WHY}, and {name} is the host that all blocked pairs have in common"),
+            false => format!("{WHY}; all pairs of {name} are blocked, and others too"),
+        };
         Finding::error(
             "mesh-host-blocked",
             format!("{name} and the other hosts cannot connect to each other ({BESIDE}: {tried})"),
-            format!("{WHY}, and {name} is the host that all blocked pairs have in common"),
+            why,
             format!(
                 "open all TCP ports between {name} and the other hosts, or choose a network with --interface"
             ),
@@ -165,6 +170,23 @@ mod tests {
             "b cannot connect to a, although a can connect to b (tried ports other than the master's: \
              10.0.0.1:8: timed out)"
         );
+    }
+
+    #[test]
+    fn a_blocked_host_is_what_all_blocked_pairs_have_in_common_only_if_no_other_pair_is_blocked() {
+        let whys = |blocked: &[usize]| {
+            let pairs = [(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3)].map(|pair| {
+                let reached = [!blocked.contains(&pair.0) && !blocked.contains(&pair.1); 2];
+                Between { reached, ..Between::new(pair) }
+            });
+            let faults: Vec<_> = blocked.iter().map(|&host| Fault::BlockedHost(host)).collect();
+            let found = of(&faults, &["a", "b", "c", "d"], &pairs).into_iter();
+            found.map(|found| found.why[WHY.len()..].to_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(whys(&[0]), [", and a is the host that all blocked pairs have in common"]);
+        let of_two =
+            ["a", "b"].map(|host| format!("; all pairs of {host} are blocked, and others too"));
+        assert_eq!(whys(&[0, 1]), of_two);
     }
 
     #[test]
