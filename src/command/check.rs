@@ -23,7 +23,9 @@ use crate::command::open_files::OpenFiles;
 use crate::command::protection::Protection;
 use crate::rendezvous::{self, Gathered, Meeting, Member, Rendezvous};
 use crate::simulate::Job;
-use crate::{ClusterInfo, Environment, Error, ErrorKind, Finding, Port, host_name, printable};
+use crate::{
+    ClusterInfo, Environment, Error, ErrorKind, Finding, Launcher, Port, host_name, printable,
+};
 pub(crate) use mpienv_core::seam::SIMULATED;
 use mpienv_launch::seam::NodeOptions;
 use mpienv_rendezvous::seam::{uses_munge, why_no_munge};
@@ -80,8 +82,9 @@ pub(crate) fn meet(
         launch,
         master: master.with_port(info.meeting_port()),
     };
-    let own = Contribution { report, measures };
-    let simulated = Environment::current().get(SIMULATED).is_some();
+    let environment = Environment::current();
+    let own = Contribution { slurm_node: slurm_node(info, &environment), report, measures };
+    let simulated = environment.get(SIMULATED).is_some();
     let rendezvous = rendezvous(info, timeout, bind)?;
     let begun = Instant::now();
     // This may have to wait for munged.
@@ -92,7 +95,8 @@ pub(crate) fn meet(
     let map = |meeting: &Meeting| -> Result<JobMap, CheckError> {
         let brought = (0..).zip(meeting.members());
         let brought = brought.map(|(rank, member)| contribution(rank, member, command));
-        let (ranks, measures): (Vec<_>, Vec<_>) = brought.collect::<Result<_, _>>()?;
+        let brought = brought.collect::<Result<_, _>>()?;
+        let (ranks, measures, slurm_nodes): (Vec<_>, Vec<_>, Vec<_>) = brought;
         let master = if is_unspecified { as_others_call_it(&ranks) } else { None };
         let (master, seconds) =
             (master.unwrap_or(&own.report.master).to_owned(), begun.elapsed().as_secs_f64());
@@ -108,6 +112,7 @@ pub(crate) fn meet(
             ranks,
             findings: Vec::new(),
             measures,
+            slurm_nodes,
             mesh: None,
             compute: None,
             gpu: None,
@@ -236,6 +241,16 @@ struct Contribution {
     report: RankReport,
     #[serde(default)]
     measures: Measures,
+    #[serde(default)]
+    slurm_node: Option<String>,
+}
+
+/// Returns Slurm's name of this node, which need not be that of the host. Launchers other than srun
+/// may hand the variable of the first node to all ranks.
+fn slurm_node(info: &ClusterInfo, environment: &Environment) -> Option<String> {
+    let name = environment.get_str("SLURMD_NODENAME").ok()??.to_owned();
+    let is_of_host = || host_name().is_some_and(|host| host.split('.').next() == Some(&*name));
+    (info.launcher() == Launcher::Slurm || is_of_host()).then_some(name)
 }
 
 /// A report, and which command brings it.
@@ -277,12 +292,12 @@ fn contribution(
     rank: u32,
     member: &Member,
     command: &str,
-) -> Result<(RankReport, Measures), CheckError> {
-    let Contribution { mut report, measures } = brought(rank, member, command)?;
+) -> Result<(RankReport, Measures, Option<String>), CheckError> {
+    let Contribution { mut report, measures, slurm_node } = brought(rank, member, command)?;
     report.host = printable(report.host.as_bytes());
     report.address = Some(member.address());
     report.master = printable(report.master.as_bytes());
-    Ok((report, measures))
+    Ok((report, measures, slurm_node.map(|name| printable(name.as_bytes()))))
 }
 
 /// What to do if ranks of one job run different commands.

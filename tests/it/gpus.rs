@@ -81,6 +81,19 @@ fn a_rank_whose_log_is_the_users_leaves_the_others_their_numbers() {
 }
 
 #[test]
+fn the_file_of_bad_hosts_has_slurms_name_of_the_node_which_may_not_be_the_hosts() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("bad");
+    let script = format!(
+        "export SLURMD_NODENAME=gpu07 STAND_IN_FAIL=cuModuleLoadData=222; {CHECK} --bad-hosts {}",
+        file.display()
+    );
+    let Some(mut command) = ranks(2, &[], &script) else { return };
+    let (text, code) = printed(&mut command);
+    assert_eq!((code, &*fs::read_to_string(&file).unwrap()), (Some(3), "gpu07\n"), "{text}");
+}
+
+#[test]
 fn one_rank_is_tested_too_and_nothing_is_left_of_nccls_log() {
     let mut command = clean("mpienv");
     let Some(command) = with_gpus(&mut command, &[]) else { return };

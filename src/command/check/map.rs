@@ -39,6 +39,9 @@ pub(crate) struct JobMap {
     /// What each of them was started to measure.
     #[serde(skip)]
     pub measures: Vec<Measures>,
+    /// What Slurm calls each rank's node.
+    #[serde(skip)]
+    pub slurm_nodes: Vec<Option<String>>,
     /// The network between the hosts, if it was measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mesh: Option<Measurement>,
@@ -121,11 +124,16 @@ impl JobMap {
         self.measurements().flat_map(|measured| &measured.findings)
     }
 
-    /// Returns the hosts that the measurements blame, each once.
+    /// Returns the hosts that the measurements blame, each once, as `srun --exclude` knows them.
     pub(crate) fn bad_hosts(&self) -> Vec<&str> {
         let blamed: BTreeSet<_> = self.measurements().flat_map(|own| &own.bad_hosts).collect();
-        let hosts = self.hosts().into_iter().map(|(host, _)| host);
-        hosts.filter(|host| blamed.iter().any(|bad| bad == host)).collect()
+        let hosts = self.hosts().into_iter();
+        let bad = hosts.filter(|(host, _)| blamed.iter().any(|bad| bad == host));
+        let name = |(host, ranks): (_, Vec<(u32, _)>)| {
+            let first = ranks.first().and_then(|&(rank, _)| self.slurm_nodes.get(rank as usize));
+            first.and_then(Option::as_deref).unwrap_or(host)
+        };
+        bad.map(name).collect()
     }
 
     /// Returns those findings that are errors.
@@ -243,6 +251,7 @@ mod tests {
             ranks,
             findings: Vec::new(),
             measures: Vec::new(),
+            slurm_nodes: Vec::new(),
             mesh: None,
             compute: None,
             gpu: None,
