@@ -85,6 +85,15 @@ def asynchronous():
     work.wait()
 
 
+def behind():
+    if RANK == 1:
+        time.sleep(1)
+        os.kill(os.getpid(), signal.SIGKILL)
+    work = dist.all_reduce(torch.ones(10), async_op=True)
+    reduce()
+    work.wait()
+
+
 def aborted():
     if RANK == 1:
         time.sleep(TIMEOUT)
@@ -108,6 +117,19 @@ def interrupted():
 
 def interrupted_work():
     waiting(lambda: dist.all_reduce(torch.ones(1000), async_op=True).wait())
+
+
+class Stop(Exception):
+    def __init__(self, why, number):
+        super().__init__(why)
+
+
+def interrupted_by_own():
+    def stop(*_):
+        raise Stop("enough", 1)
+
+    signal.signal(signal.SIGINT, stop)
+    interrupted_work()
 
 
 def interrupted_message():
@@ -139,8 +161,8 @@ def forked():
 FAULTS = {
     function.__name__: function
     for function in (
-        sigkill, sigstop, hang, length, dtype, call, destroyed_twice, exception, asynchronous, aborted, interrupted,
-        interrupted_work, interrupted_message, interrupted_training, forked,
+        sigkill, sigstop, hang, length, dtype, call, destroyed_twice, exception, asynchronous, behind, aborted,
+        interrupted, interrupted_work, interrupted_by_own, interrupted_message, interrupted_training, forked,
     )
 }
 

@@ -36,10 +36,12 @@ FAULTS = {
     "destroyed_twice": ("the group is destroyed twice", r"AssertionError|ValueError", 2),
     "exception": ("rank 1 raises an exception", LEFT, 3),
     "asynchronous": ("rank 1 is killed during an asynchronous call", LOST, 3),
+    "behind": ("rank 1 is killed while a call waits behind an asynchronous one", LOST, 3),
     "aborted": ("another thread aborts the group", r"DistBackendError: .*canceled", 3),
     "interrupted_training": ("Ctrl-C while all ranks train", rf"{INTERRUPTED}|{LOST}", 1),
     "interrupted": ("Ctrl-C while rank 1 hangs", INTERRUPTED, 1),
     "interrupted_work": ("SIGINT to rank 0 in `work.wait()`", INTERRUPTED, 1),
+    "interrupted_by_own": ("a handler raises a class of the program's", r"^Stop: enough$", 1),
     "interrupted_message": ("SIGINT to rank 0 in `recv`", INTERRUPTED, 1),
     "forked": ("a forked process makes a call", r"the forked process: .*: this process was forked from process \d+", 30),
 }

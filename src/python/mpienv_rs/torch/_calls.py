@@ -80,7 +80,7 @@ class Call(_Work):  # type: ignore[misc]
             self._gate.release()
         if self._error is not None:
             # The error gets the frames that wait, and these keep the call. So the call keeps a copy without them.
-            error, self._error = self._error, copy.copy(self._error)
+            error, self._error = self._error, _copied(self._error)
             raise error
         if self._is_kept:
             self._tensors = []
@@ -317,6 +317,15 @@ class Calls:
                     self._is_busy = False
                 # The thread must not keep the tensors of the last call.
                 del call
+
+
+def _copied(error: BaseException) -> BaseException:
+    try:
+        copied: BaseException = copy.copy(error)
+    except Exception:
+        # One of a program's own class, which takes other arguments than its `args`.
+        return error
+    return copied
 
 
 def _call_behind(work: Any) -> Optional[Call]:

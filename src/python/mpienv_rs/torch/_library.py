@@ -67,6 +67,9 @@ class Failure(Exception):
         self.code = code
         self.rank = rank
 
+    def __reduce__(self) -> Any:
+        return Failure, (str(self), self.code, self.rank)
+
 
 def closed() -> Failure:
     return Failure("the group is closed", CANCELED, None)
