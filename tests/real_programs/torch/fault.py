@@ -119,6 +119,26 @@ def interrupted_work():
     waiting(lambda: dist.all_reduce(torch.ones(1000), async_op=True).wait())
 
 
+def interrupted_behind():
+    """The group has ended then: a later call says so, and closing it takes no timeout."""
+    if RANK == 1:
+        return time.sleep(TIMEOUT)
+    work = dist.all_reduce(torch.ones(1000), async_op=True)
+    try:
+        reduce()
+    except KeyboardInterrupt:
+        begun, texts = time.monotonic(), []
+        for call in (work.wait, reduce):
+            try:
+                call()
+            except dist.DistBackendError as error:
+                texts.append(str(error))
+        dist.destroy_process_group()
+        after, ended = time.monotonic() - begun, "raised KeyboardInterrupt during an earlier call"
+        assert len(texts) == 2 and ended in texts[1] and after < TIMEOUT / 2, f"{texts}, closed after {after:.1f} s"
+        raise
+
+
 class Stop(Exception):
     def __init__(self, why, number):
         super().__init__(why)
@@ -162,7 +182,8 @@ FAULTS = {
     function.__name__: function
     for function in (
         sigkill, sigstop, hang, length, dtype, call, destroyed_twice, exception, asynchronous, behind, aborted,
-        interrupted, interrupted_work, interrupted_by_own, interrupted_message, interrupted_training, forked,
+        interrupted, interrupted_work, interrupted_behind, interrupted_by_own, interrupted_message,
+        interrupted_training, forked,
     )
 }
 

@@ -41,6 +41,7 @@ FAULTS = {
     "interrupted_training": ("Ctrl-C while all ranks train", rf"{INTERRUPTED}|{LOST}", 1),
     "interrupted": ("Ctrl-C while rank 1 hangs", INTERRUPTED, 1),
     "interrupted_work": ("SIGINT to rank 0 in `work.wait()`", INTERRUPTED, 1),
+    "interrupted_behind": ("SIGINT to rank 0, whose call waits behind an asynchronous one", INTERRUPTED, 2),
     "interrupted_by_own": ("a handler raises a class of the program's", r"^Stop: enough$", 1),
     "interrupted_message": ("SIGINT to rank 0 in `recv`", INTERRUPTED, 1),
     "forked": ("a forked process makes a call", r"the forked process: .*: this process was forked from process \d+", 30),

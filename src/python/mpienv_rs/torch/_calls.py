@@ -75,7 +75,13 @@ class Call(_Work):  # type: ignore[misc]
         # A call cannot end before it is through: with a timeout, another thread makes it.
         if not self._is_done and (seconds > 0 or not self._calls.run_now(self)):
             self._calls.check_outside()
-            if not self._gate.acquire(timeout=seconds if seconds > 0 else -1):
+            try:
+                is_over = self._gate.acquire(timeout=seconds if seconds > 0 else -1)
+            except BaseException as error:
+                # Another thread makes the call, or one before it.
+                self._calls.interrupted(error)
+                raise
+            if not is_over:
                 raise torch.distributed.DistBackendError(f"mpienv: the call did not end within {seconds:g} s")
             self._gate.release()
         if self._error is not None:
@@ -147,6 +153,9 @@ class Order(Protocol):
     def check_outside(self) -> None:
         """Fails in a signal's handler, for which the call that it interrupts would wait in vain."""
 
+    def interrupted(self, error: BaseException) -> None:
+        """Ends the calls after what a signal's handler has raised while another thread makes them."""
+
 
 def check_not_inside(is_inside: bool) -> None:
     if is_inside:
@@ -156,9 +165,15 @@ def check_not_inside(is_inside: bool) -> None:
 class Calls:
     """Makes calls one at a time, in the order in which they were begun."""
 
-    def __init__(self, name: str, nudge_later: Optional[Callable[[Any], None]] = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        nudge_later: Optional[Callable[[Any], None]] = None,
+        *,
+        interrupted: Callable[[BaseException], None],
+    ) -> None:
         """`nudge_later` calls `nudge` a moment after a call is begun. Without it, the thread wakes for each call at once."""
-        self.lock = threading.Lock()
+        self.lock, self.interrupted = threading.Lock(), interrupted
         self._name, self._nudge_later = name, nudge_later
         self._waiting: Deque[Call] = deque()
         # Whether a thread makes a call, and which one made the last.

@@ -162,6 +162,11 @@ class Connected:
         """Ends the call that runs in another thread, and all later ones."""
         self._library.mpienv_torch_cancel(self._handle)
 
+    def end_by(self, error: BaseException) -> None:
+        """Cancels all calls, because a signal's handler has raised an error."""
+        self._handlers.ended_by = type(error).__name__
+        self.cancel()
+
     def close(self, process: Callable[[], int] = os.getpid) -> None:
         """Closes the connections. No call runs, and later ones fail."""
         # At the end of the interpreter, the module is empty.

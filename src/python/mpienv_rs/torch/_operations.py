@@ -57,7 +57,7 @@ class _Channel:
     """A group with the order of its calls."""
 
     def __init__(self, name: str, connect_group: Callable[[], Group]) -> None:
-        self.calls = Calls(name)
+        self.calls = Calls(name, interrupted=self._end_by)
         self._connect: Optional[Callable[[], Group]] = connect_group
         self._group: Optional[Group] = None
         self._is_closed = False
@@ -76,6 +76,13 @@ class _Channel:
         self._is_closed = True
         if self._group is not None:
             self._group.cancel()
+
+    def _end_by(self, error: BaseException) -> None:
+        """Ends the group after what a signal's handler has raised."""
+        if self._group is None:
+            self.cancel()
+        else:
+            self._group.end_by(error)
 
     def close(self) -> None:
         if self._is_closed and self._group is None:
@@ -103,9 +110,12 @@ class _Channel:
 class _Reduce:
     """Reduces a tensor that the library takes as it is."""
 
-    def __init__(self, values: Tuple[int, int], kind: int, by: bytes, root: int) -> None:
-        self._values, self._kind, self._by, self._root = values, kind, by, root
-        self.is_short = values[1] <= _SHORT
+    def __init__(self, tensor: Any, kind: int, by: bytes, root: int) -> None:
+        # A call that waits for its turn keeps the tensor, also after a signal's handler has ended the wait for it.
+        self._tensor = tensor
+        self._values = tensor.data_ptr(), tensor.nbytes
+        self._kind, self._by, self._root = kind, by, root
+        self.is_short = self._values[1] <= _SHORT
 
     def __call__(self, group: Group) -> None:
         group.reduce(self._values, self._kind, self._by, self._root)
@@ -346,7 +356,7 @@ class Operations:
             tensor = tensors[0]
             kind = KINDS.get(tensor.dtype)
             if kind is not None and tensor.device.type == "cpu" and tensor.is_contiguous() and not tensor.is_neg():
-                return _Reduce((tensor.data_ptr(), tensor.nbytes), kind, by, root)
+                return _Reduce(tensor, kind, by, root)
         for tensor in tensors:
             check(operation, tensor, is_result=True)
             _check_reduction(operation, tensor, number)

@@ -57,6 +57,13 @@ class Reading:
     def check_outside(self) -> None:
         check_not_inside(self._is_inside())
 
+    def interrupted(self, _: BaseException) -> None:
+        self.cancel()
+
+    def cancel(self) -> None:
+        """Ends the receives, and all later ones."""
+        raise NotImplementedError
+
     def is_busy(self) -> bool:
         return bool(self._reader or self._receives)
 
