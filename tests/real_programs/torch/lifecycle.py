@@ -134,6 +134,36 @@ def in_backward(store):
     dist.destroy_process_group()
 
 
+def callbacks(store):
+    """Callbacks of futures that make calls, and wait for these and for others."""
+    init(store, "callbacks")
+    sums = []
+
+    def begun(value):
+        return dist.all_reduce(torch.full((1000,), value), async_op=True).get_future()
+
+    def at_once(future):
+        dist.all_reduce(future.value()[0])
+        return future.value()
+
+    def later(future):
+        return dist.all_reduce(future.value()[0], async_op=True).get_future().wait()
+
+    for callback in (at_once, later):
+        sums.append(begun(1.0).then(callback).wait()[0][-1].item())
+        # Rank 0 waits for the call, and the others only for what the callback returns.
+        work = dist.all_reduce(torch.ones(10), async_op=True)
+        future = work.get_future().then(callback)
+        if RANK == 0:
+            work.wait()
+        sums.append(future.wait()[0][-1].item())
+    futures = [begun(number + 1.0) for number in range(20)]
+    first = futures[0].then(lambda future: future.value() + futures[-1].wait())
+    sums += [part[-1].item() for part in first.wait()]
+    show("in callbacks", *sums)
+    dist.destroy_process_group()
+
+
 def compiled(store):
     """Functional collectives and DistributedDataParallel in compiled programs."""
     init(store, "compiled")
@@ -199,7 +229,7 @@ def main():
         return restart()
     host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     store = dist.TCPStore(host, port, SIZE, RANK == 0)
-    for part in (again, in_turn, workers, processes, in_backward, compiled, signals):
+    for part in (again, in_turn, workers, processes, in_backward, callbacks, compiled, signals):
         part(store)
     # The rank with the store ends last.
     init(store, "end", "gloo")

@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as checkpoint
 from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
@@ -92,6 +93,11 @@ def replicas():
     show("DDP with sparse gradients", *train(DistributedDataParallel(Words())))
     buckets = DistributedDataParallel(model(), bucket_cap_mb=0.0005, gradient_as_bucket_view=True)
     show("DDP with many buckets", *train(buckets))
+    net = DistributedDataParallel(model())
+    state = powerSGD_hook.PowerSGDState(None, start_powerSGD_iter=2, min_compression_rate=1)
+    # Its callbacks make calls.
+    net.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+    show("DDP with PowerSGD", *train(net, steps=6))
     net = DistributedDataParallel(model())
     # The ranks have different numbers of batches.
     with net.join():

@@ -55,6 +55,15 @@ class Call(_Work):  # type: ignore[misc]
         _KEPT.append(self)
 
     def run(self) -> None:
+        complete = self.made()
+        if complete is not None:
+            complete()
+
+    def made(self) -> Optional[Callable[[], None]]:
+        """Makes the call, and returns what completes its future, if it has one.
+
+        The future's callbacks may make calls too. So the thread gives up its turn before it completes it.
+        """
         make, self._make = self._make, None
         try:
             assert make is not None
@@ -67,8 +76,7 @@ class Call(_Work):  # type: ignore[misc]
             self._is_done = True
             self._gate.release()
             future = self._future
-        if future is not None:
-            future.set_result(self._tensors)
+        return None if future is None else functools.partial(future.set_result, self._tensors)
 
     def wait(self, timeout: datetime.timedelta = _NO_TIMEOUT) -> bool:
         seconds = timeout.total_seconds()
@@ -181,7 +189,9 @@ class Calls:
         self._maker = 0
         self._is_closed = False
         self._wake: SimpleQueue[None] = SimpleQueue()
-        self._thread: Optional[threading.Thread] = None
+        # One, and more if callbacks make calls: so many of these threads complete futures.
+        self._threads: List[threading.Thread] = []
+        self._completing = 0
 
     def make(self, make: Callable[[], Any]) -> None:
         """Makes a call after all that were begun before, in this thread if no other one makes a call."""
@@ -256,10 +266,12 @@ class Calls:
         return call
 
     def _start(self) -> None:
+        """Starts a thread if all may wait for calls themselves."""
         with self.lock:
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
-                self._thread.start()
+            if len(self._threads) == self._completing:
+                thread = threading.Thread(target=self._work, name=self._name, daemon=True)
+                self._threads.append(thread)
+                thread.start()
 
     def _pass_on(self) -> None:
         """Lets another thread make the calls that wait."""
@@ -276,7 +288,7 @@ class Calls:
 
     def run_now(self, call: Call) -> bool:
         """Makes a call that is waited for in this thread, if it is the next one and no other thread makes one."""
-        is_next = False
+        is_next, complete = False, None
         try:
             with self.lock:
                 if not self._is_busy and self._waiting and self._waiting[0] is call:
@@ -284,13 +296,15 @@ class Calls:
                     self._maker = _thread.get_ident()
                     self._waiting.popleft()
             if is_next:
-                call.run()
+                complete = call.made()
         finally:
             # As in make.
             if is_next:
                 self._is_busy = False
                 if self._waiting:
                     self._pass_on()
+        if complete is not None:
+            complete()
         return is_next
 
     def close(self) -> None:
@@ -300,10 +314,12 @@ class Calls:
             self.make(lambda: None)
         with self.lock:
             self._is_closed = True
-            thread = self._thread
-        self._wake.put(None)
-        if thread is not None and thread is not threading.current_thread() and not is_inside:
-            thread.join()
+            threads = list(self._threads)
+        for _ in threads:
+            self._wake.put(None)
+        for thread in threads:
+            if thread is not threading.current_thread() and not is_inside:
+                thread.join()
 
     def is_busy(self) -> bool:
         return self._is_busy or bool(self._waiting)
@@ -327,11 +343,25 @@ class Calls:
                     call = self._waiting.popleft()
                     self._is_busy = True
                     self._maker = _thread.get_ident()
-                call.run()
+                complete = call.made()
                 with self.lock:
                     self._is_busy = False
+                    if complete is not None:
+                        self._completing += 1
+                if complete is not None:
+                    if self._waiting:
+                        # A callback may wait for them.
+                        self._start()
+                        self._wake.put(None)
+                    complete()
+                    with self.lock:
+                        self._completing -= 1
+                        if len(self._threads) - self._completing > 2:
+                            # Two are enough to take turns.
+                            self._threads.remove(threading.current_thread())
+                            return
                 # The thread must not keep the tensors of the last call.
-                del call
+                del call, complete
 
 
 def _copied(error: BaseException) -> BaseException:
