@@ -136,7 +136,19 @@ def monitored(_):
     return torch.ones(1)
 
 
+def of_device(rank):
+    """A program whose new tensors are on another device, and that sums a sparse tensor."""
+    part = torch.sparse_coo_tensor([[rank]], [1.0], (3,))
+    backend = dist.group.WORLD._get_backend(torch.device("cpu"))
+    torch.set_default_device("meta")
+    # In `dist.all_reduce`, newer versions of PyTorch forget the device.
+    backend.allreduce([part], dist.AllreduceOptions()).wait()
+    torch.set_default_device("cpu")
+    return part.to_dense()
+
+
 EQUAL = {
+    "a sparse sum, and another default device": (of_device, [1.0, 1.0, 0.0], [1.0, 1.0, 0.0]),
     "a group that is split": (parts, [5.0, 1.0], [6.0, 1.0]),
     "a monitored barrier": (monitored, [1.0], [1.0]),
     "a negated view": (negated, [-1.0], [-1.0]),

@@ -105,6 +105,23 @@ def tags(rank, size):
         check(tensor, *of)
 
 
+def of_device(rank, size):
+    """A message waits for its receive in a program whose new tensors are on another device."""
+    if rank == 0:
+        for tag in (1, 2):
+            dist.send(message(0, tag, 0), 1, tag=tag)
+        return
+    later, first = torch.empty(8, dtype=torch.int64), torch.empty(8, dtype=torch.int64)
+    backend = dist.group.WORLD._get_backend(torch.device("cpu"))
+    torch.set_default_device("meta")
+    # In `dist.recv`, newer versions of PyTorch forget the device.
+    backend.recv([later], 0, 2).wait()
+    backend.recv([first], 0, 1).wait()
+    torch.set_default_device("cpu")
+    check(first, 0, 1, 0)
+    check(later, 0, 2, 0)
+
+
 def large(rank, size):
     """A small message passes large ones that are not received yet, in both directions at once."""
     other = rank ^ 1
@@ -607,7 +624,7 @@ def memory():
 CASES = {
     function.__name__: (function, size)
     for function, size in (
-        (tags, 3), (large, 2), (threads, 2), (batch, 4), (full, 4), (full_for_good, 4),
+        (tags, 3), (of_device, 2), (large, 2), (threads, 2), (batch, 4), (full, 4), (full_for_good, 4),
         (any_rank, 4), (any_rank_again, 2), (any_rank_left, 4), (any_rank_gone, 2), (any_rank_late, 4), (any_rank_ended, 4),
         (length, 4), (shorter, 2), (queued_length, 4), (own, 2), (killed_before, 4), (killed_meanwhile, 4), (killed_waiting, 4), (killed_within, 4),
         (killed_queued, 4), (left, 4), (forked, 4), (aborted, 4), (destroyed, 4), (waited, 4), (timeouts, 4), (again, 4), (cost, 2), (few_descriptors, 2),

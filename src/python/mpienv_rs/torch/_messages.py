@@ -331,7 +331,7 @@ class Incoming(Reading):
         receive.end(fill)
 
     def _keep(self, pair: Pair, tag: int, kind: int, length: int) -> None:
-        values = torch.empty(length, dtype=torch.uint8)
+        values = torch.empty(length, dtype=torch.uint8, device="cpu")
         pair.receive((values.data_ptr(), length), kind, tag)
         with self.lock:
             # It may have been begun meanwhile.

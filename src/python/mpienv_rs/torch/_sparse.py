@@ -26,7 +26,7 @@ def add(tensor: Any, ranks: int, gather: Gather) -> None:
     part = tensor.detach().coalesce()
     indices, values = part.indices().contiguous(), part.values().contiguous()
     # The ranks have as many numbers and dimensions.
-    own = torch.tensor([values.size(0), tensor.sparse_dim(), *tensor.shape])
+    own = torch.tensor([values.size(0), tensor.sparse_dim(), *tensor.shape], device="cpu")
     rows = [torch.zeros_like(own) for _ in range(ranks)]
     gather(own, rows)
     for rank, row in enumerate(rows):
@@ -42,7 +42,7 @@ def add(tensor: Any, ranks: int, gather: Gather) -> None:
     gather(indices, all_indices)
     gather(values, all_values)
     columns = torch.cat(all_indices, 1)
-    total = torch.sparse_coo_tensor(columns, torch.cat(all_values), tensor.shape, check_invariants=False)
+    total = torch.sparse_coo_tensor(columns, torch.cat(all_values), tensor.shape, device="cpu", check_invariants=False)
     # A detached sparse tensor would keep the sum to itself.
     with torch.no_grad():
         tensor.copy_(total.coalesce())
