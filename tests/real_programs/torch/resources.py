@@ -2,6 +2,7 @@
 import os
 import threading
 import time
+import weakref
 
 import mpienv_rs.torch  # Before PyTorch 2.14, only this registers the backend.
 import torch
@@ -81,6 +82,18 @@ def main():
         is_same = descriptors == before[0] and before[1] <= count <= before[1] + 2 * (call.__name__ == "messages")
         assert grown < 4 << 20 and is_same, f"{name}: {grown} bytes more after 10,000 calls, {before}, {used()}"
         most = max(most, grown)
+
+    part = torch.ones(1)
+    work, is_left = dist.all_reduce(part, async_op=True), weakref.ref(part)
+    while not work.is_completed():
+        time.sleep(0.001)
+    work.wait()
+    del part, work
+    # The group's thread may still drop it.
+    deadline = time.monotonic() + 10
+    while is_left() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert is_left() is None, "a call that was asked whether it is completed keeps its tensor"
 
     # While rank 0 waits, its other thread counts.
     count, is_waiting = 0, True

@@ -382,8 +382,9 @@ def _call_behind(work: Any) -> Optional[Call]:
         # Works of some backends have no future.
         pass
     finally:
-        _SEARCH.is_on = False
-    return _SEARCH.found
+        # This thread must not keep the call's tensors.
+        found, _SEARCH.is_on, _SEARCH.found = _SEARCH.found, False, None
+    return found
 
 
 def ask_calls() -> None:
