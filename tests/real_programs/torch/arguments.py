@@ -136,6 +136,18 @@ def monitored(_):
     return torch.ones(1)
 
 
+def monitored_again(rank):
+    """In a second group on the store of a first one, for whose barrier rank 1 was late."""
+    store = dist.PrefixStore("again", dist.distributed_c10d._get_default_store())
+    for turn in range(2):
+        dist.destroy_process_group()
+        dist.init_process_group("gloo" if GLOO else "mpienv", store=store, rank=rank, world_size=2)
+        if turn == 0:
+            one_rank_is_late(rank)
+    monitored_barrier()
+    return torch.ones(1)
+
+
 def of_device(rank):
     """A program whose new tensors are on another device, and that sums a sparse tensor."""
     part = torch.sparse_coo_tensor([[rank]], [1.0], (3,))
@@ -151,6 +163,7 @@ EQUAL = {
     "a sparse sum, and another default device": (of_device, [1.0, 1.0, 0.0], [1.0, 1.0, 0.0]),
     "a group that is split": (parts, [5.0, 1.0], [6.0, 1.0]),
     "a monitored barrier": (monitored, [1.0], [1.0]),
+    "a monitored barrier after one that failed": (monitored_again, [1.0], [1.0]),
     "a negated view": (negated, [-1.0], [-1.0]),
     "split sizes on one rank": (split, [0.0, 1.0, 10.0, 11.0], [2.0, 3.0, 12.0, 13.0]),
     "parts of another shape": (reshaped, _RESHAPED, _RESHAPED),

@@ -150,8 +150,10 @@ class Operations:
         self._number = self._monitored = 0
         self._lock = threading.Lock()
         self._channel = _Channel("mpienv", lambda: connect(store, _KEY, rank, size, timeout.total_seconds()))
+        members = Ranks(store, rank, list(ranks) or list(range(size)), self._channel.group)
+        self._secret = members.secret
         # They wait for no other call.
-        self._messages = Messages(Ranks(store, rank, list(ranks) or list(range(size)), self._channel.group))
+        self._messages = Messages(members)
         self._done = _done()
         self._make("init_process_group", lambda group: None, timeout.total_seconds())
         _OPEN.add(self)
@@ -610,7 +612,9 @@ class Operations:
         operation, self._monitored = "monitored_barrier", self._monitored + 1
         self._check_process(operation)
         seconds = (opts.timeout if opts.timeout >= datetime.timedelta(0) else self._timeout).total_seconds()
-        key = f"mpienv/monitored/{self._monitored}/{{}}".format
+        # What another group has left there has other keys.
+        of_group = self._secret("monitored").hex()[:16]
+        key = f"mpienv/{of_group}/monitored/{self._monitored}/{{}}".format
         try:
             if self._own == 0:
                 others = {key(rank): rank for rank in range(1, self._size)}
