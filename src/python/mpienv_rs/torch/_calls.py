@@ -85,9 +85,9 @@ class Call(_Work):  # type: ignore[misc]
             self._calls.check_outside()
             try:
                 is_over = self._gate.acquire(timeout=seconds if seconds > 0 else -1)
-            except BaseException as error:
+            except BaseException as raised:
                 # Another thread makes the call, or one before it.
-                self._calls.interrupted(error)
+                self._calls.interrupted(raised)
                 raise
             if not is_over:
                 raise torch.distributed.DistBackendError(f"mpienv: the call did not end within {seconds:g} s")
