@@ -20,7 +20,6 @@ import socket
 import subprocess
 import sys
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Dict, FrozenSet, Iterator, List, Mapping, Optional, Tuple
 
 from ._command import Error, find_command
@@ -68,6 +67,21 @@ class Finding:
     what: str
     why: str
     remedy: str
+
+
+class _Sources(Dict[str, str]):
+    """A dict that nothing changes. Unlike MappingProxyType, it can be hashed, copied and pickled, and becomes JSON."""
+
+    def _refuse(self, *_: Any, **__: Any) -> Any:
+        raise TypeError("the sources of a place cannot be changed")
+
+    __setitem__ = __delitem__ = __ior__ = clear = pop = popitem = setdefault = update = _refuse
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return hash(frozenset(self.items()))
+
+    def __reduce__(self) -> Any:
+        return _Sources, (dict(self),)
 
 
 @dataclass(frozen=True)
@@ -168,7 +182,7 @@ def _place(asked: _Asked) -> Tuple[Info, str, Dict[str, Any]]:
         device_index=shown["device_index"],
         restart_count=shown["restart_count"],
         hosts=None if hosts is None else tuple(hosts),
-        sources=MappingProxyType(shown["provenance"]),
+        sources=_Sources(shown["provenance"]),
         findings=tuple(Finding(**{key: finding[key] for key in keys}) for finding in shown["findings"]),
     )
     return place, warnings, shown["threads"]

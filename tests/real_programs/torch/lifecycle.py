@@ -4,7 +4,11 @@ programs, under signals and after restarts. Prints what each rank gets; two back
     lifecycle.py BACKEND             in jobs of mpienv launch or of another launcher
     lifecycle.py BACKEND --restart   under torchrun --max-restarts 2: rank 1 fails twice
 """
+import copy
+import dataclasses
+import json
 import os
+import pickle
 import signal
 import sys
 import tempfile
@@ -41,6 +45,21 @@ def left():
     """What the groups of before have left."""
     threads = [thread.name for thread in threading.enumerate() if thread.name.startswith("mpienv")]
     return threads, len(os.listdir("/proc/self/fd"))
+
+
+def place(_):
+    """What mpienv says of the place, which a program may copy, hand on and write."""
+    info = mpienv_rs.info()
+    for copied in (copy.deepcopy(info), pickle.loads(pickle.dumps(info))):
+        assert copied == info and hash(copied) == hash(info), copied
+    written = json.loads(json.dumps(dataclasses.asdict(info)))
+    for change in (lambda: info.sources.update(rank=""), lambda: info.sources.pop("rank")):
+        try:
+            change()
+        except TypeError:
+            continue
+        raise AssertionError("the place was changed")
+    show("place", written["rank"], written["world_size"], len(written["sources"]) > 1)
 
 
 def again(store):
@@ -229,7 +248,7 @@ def main():
         return restart()
     host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     store = dist.TCPStore(host, port, SIZE, RANK == 0)
-    for part in (again, in_turn, workers, processes, in_backward, callbacks, compiled, signals):
+    for part in (place, again, in_turn, workers, processes, in_backward, callbacks, compiled, signals):
         part(store)
     # The rank with the store ends last.
     init(store, "end", "gloo")
