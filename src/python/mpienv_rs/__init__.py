@@ -19,6 +19,7 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Dict, FrozenSet, Iterator, List, Mapping, Optional, Tuple
 
@@ -53,6 +54,10 @@ _Asked = Tuple[int, FrozenSet[Tuple[str, str]]]
 
 # What `export` has set: the values before and after. ``None`` is a variable that is not set.
 _exported: Dict[str, Tuple[Optional[str], Optional[str]]] = {}
+# While `export` changes the environment and the above, no other thread reads them, and no process is forked.
+_lock = threading.RLock()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 # The port of a process that is alone, which the command draws anew in each run.
 _ports: Dict[int, int] = {}
 
@@ -157,7 +162,8 @@ def _own() -> Dict[str, Optional[str]]:
 
 def _asked() -> _Asked:
     """This process, and its environment without what `export` has set."""
-    variables: Dict[str, Optional[str]] = {**os.environ, **_own()}
+    with _lock:
+        variables: Dict[str, Optional[str]] = {**os.environ, **_own()}
     return os.getpid(), frozenset((name, value) for name, value in variables.items() if value is not None)
 
 
@@ -199,6 +205,11 @@ def export(overwrite: bool = False, *, quiet: bool = False) -> Info:
     >>> os.environ["RANK"], os.environ["WORLD_SIZE"]
     ('0', '1')
     """
+    with _lock:
+        return _export(overwrite, quiet)
+
+
+def _export(overwrite: bool, quiet: bool) -> Info:
     asked, own = _asked(), _own()
     place, before = _place(asked)[0], dict(asked[1])
     # The command asks the launcher where nothing names the master, so the place is not complete before.

@@ -10,6 +10,7 @@ import json
 import os
 import pickle
 import signal
+import subprocess
 import sys
 import tempfile
 import threading
@@ -60,6 +61,31 @@ def place(_):
             continue
         raise AssertionError("the place was changed")
     show("place", written["rank"], written["world_size"], len(written["sources"]) > 1)
+
+
+def exports(_):
+    """A process without a launcher that asks for its place while another thread exports it."""
+    words = [sys.executable, "-c", EXPORTS]
+    own = {name: os.environ[name] for name in ("PATH", "PYTHONPATH", "HOME") if name in os.environ}
+    show("exports", subprocess.run(words, env=own, check=True, capture_output=True, text=True).stdout.strip())
+
+
+EXPORTS = """
+import mpienv_rs, os, threading, time
+found, put = {mpienv_rs.info().launcher}, os.putenv
+def put_slowly(*words):
+    time.sleep(0.02)
+    put(*words)
+os.putenv = put_slowly
+other = threading.Thread(target=mpienv_rs.export)
+other.start()
+while other.is_alive():
+    try:
+        found.add(mpienv_rs.info(quiet=True).launcher)
+    except Exception as error:
+        found.add(repr(error))
+print(*found)
+"""
 
 
 def again(store):
@@ -248,7 +274,7 @@ def main():
         return restart()
     host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     store = dist.TCPStore(host, port, SIZE, RANK == 0)
-    for part in (place, again, in_turn, workers, processes, in_backward, callbacks, compiled, signals):
+    for part in (place, exports, again, in_turn, workers, processes, in_backward, callbacks, compiled, signals):
         part(store)
     # The rank with the store ends last.
     init(store, "end", "gloo")
