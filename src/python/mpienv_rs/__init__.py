@@ -54,10 +54,13 @@ _Asked = Tuple[int, FrozenSet[Tuple[str, str]]]
 
 # What `export` has set: the values before and after. ``None`` is a variable that is not set.
 _exported: Dict[str, Tuple[Optional[str], Optional[str]]] = {}
-# While `export` changes the environment and the above, no other thread reads them, and no process is forked.
+# While `export` changes the environment and the above, no other thread reads them, and no process
+# is forked.
 _lock = threading.RLock()
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
+    os.register_at_fork(
+        before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release
+    )
 # The port of a process that is alone, which the command draws anew in each run.
 _ports: Dict[int, int] = {}
 
@@ -75,7 +78,7 @@ class Finding:
 
 
 class _Sources(Dict[str, str]):
-    """A dict that nothing changes. Unlike MappingProxyType, it can be hashed, copied and pickled, and becomes JSON."""
+    """A dict that nothing changes. MappingProxyType cannot be hashed, copied, pickled or made JSON."""
 
     def _refuse(self, *_: Any, **__: Any) -> Any:
         raise TypeError("the sources of a place cannot be changed")

@@ -135,7 +135,8 @@ def interrupted_behind():
                 texts.append(str(error))
         dist.destroy_process_group()
         after, ended = time.monotonic() - begun, "raised KeyboardInterrupt during an earlier call"
-        assert len(texts) == 2 and ended in texts[1] and after < TIMEOUT / 2, f"{texts}, closed after {after:.1f} s"
+        assert len(texts) == 2 and ended in texts[1], texts
+        assert after < TIMEOUT / 2, f"closed after {after:.1f} s"
         raise
 
 

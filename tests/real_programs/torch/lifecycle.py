@@ -67,7 +67,9 @@ def exports(_):
     """A process without a launcher that asks for its place while another thread exports it."""
     words = [sys.executable, "-c", EXPORTS]
     own = {name: os.environ[name] for name in ("PATH", "PYTHONPATH", "HOME") if name in os.environ}
-    show("exports", subprocess.run(words, env=own, check=True, capture_output=True, text=True).stdout.strip())
+    own["MPIENV_QUIET"] = "1"
+    found = subprocess.run(words, env=own, check=True, stdout=subprocess.PIPE, text=True).stdout
+    show("exports", found.strip())
 
 
 EXPORTS = """
@@ -274,7 +276,8 @@ def main():
         return restart()
     host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     store = dist.TCPStore(host, port, SIZE, RANK == 0)
-    for part in (place, exports, again, in_turn, workers, processes, in_backward, callbacks, compiled, signals):
+    parts = place, exports, again, in_turn, workers, processes, in_backward, callbacks, compiled
+    for part in (*parts, signals):
         part(store)
     # The rank with the store ends last.
     init(store, "end", "gloo")

@@ -62,7 +62,8 @@ class Call(_Work):  # type: ignore[misc]
     def made(self) -> Optional[Callable[[], None]]:
         """Makes the call, and returns what completes its future, if it has one.
 
-        The future's callbacks may make calls too. So the thread gives up its turn before it completes it.
+        The future's callbacks may make calls too. So the thread gives up its turn before it
+        completes it.
         """
         make, self._make = self._make, None
         try:
@@ -162,7 +163,7 @@ class Order(Protocol):
         """Fails in a signal's handler, for which the call that it interrupts would wait in vain."""
 
     def interrupted(self, error: BaseException) -> None:
-        """Ends the calls after what a signal's handler has raised while another thread makes them."""
+        """Ends the calls after what a signal's handler raised while another thread makes them."""
 
 
 def check_not_inside(is_inside: bool) -> None:

@@ -39,7 +39,8 @@ class Outgoing:
 
     def __init__(self, link: Link, nudge_later: Callable[[Any], None]) -> None:
         self._link = link
-        self._calls = Calls(f"mpienv to {link.to}", nudge_later, interrupted=lambda _: link.cancel())
+        name = f"mpienv to {link.to}"
+        self._calls = Calls(name, nudge_later, interrupted=lambda _: link.cancel())
 
     def begin(self, tensor: Any, tag: int, timeout: float, failed: Failed) -> Call:
         link = self._link

@@ -111,7 +111,8 @@ class _Reduce:
     """Reduces a tensor that the library takes as it is."""
 
     def __init__(self, tensor: Any, kind: int, by: bytes, root: int) -> None:
-        # A call that waits for its turn keeps the tensor, also after a signal's handler has ended the wait for it.
+        # A call that waits for its turn keeps the tensor, also if a signal's handler has ended the
+        # wait for it.
         self._tensor = tensor
         self._values = tensor.data_ptr(), tensor.nbytes
         self._kind, self._by, self._root = kind, by, root

@@ -42,7 +42,9 @@ def add(tensor: Any, ranks: int, gather: Gather) -> None:
     gather(indices, all_indices)
     gather(values, all_values)
     columns = torch.cat(all_indices, 1)
-    total = torch.sparse_coo_tensor(columns, torch.cat(all_values), tensor.shape, device="cpu", check_invariants=False)
+    total = torch.sparse_coo_tensor(
+        columns, torch.cat(all_values), tensor.shape, device="cpu", check_invariants=False
+    )
     # A detached sparse tensor would keep the sum to itself.
     with torch.no_grad():
         tensor.copy_(total.coalesce())
