@@ -87,9 +87,10 @@ fn started(environment: &Environment, candidates: &[Marker]) -> Option<Choice> {
     let starters = |marker: &Marker| marker.launcher.spec().starters;
     let first = candidates.first()?;
     let is_other = |other: &Marker| other.launcher != first.launcher && !starters(other).is_empty();
-    let is_user = |other: &Marker| other.launcher == Launcher::User;
     let has_other = candidates.iter().any(is_other);
-    if !has_other && !candidates.iter().any(is_user) {
+    let is_by_hand = |other: &Marker| other.launcher == Launcher::User;
+    let may_be_nearer = !starters(first).is_empty() && candidates.iter().any(is_by_hand);
+    if !has_other && !may_be_nearer {
         return None;
     }
     let programs: Vec<_> = candidates.iter().flat_map(starters).copied().collect();
