@@ -484,7 +484,8 @@ fn passes_on(environment: &Environment, launcher: Launcher) -> bool {
 /// Returns whether Slurm's variables belong to Open MPI's daemon, which mpirun starts on each other
 /// node with srun.
 fn is_of_daemon(environment: &Environment, placement: &Placement, other: &Placement) -> bool {
-    (placement.launcher(), other.launcher()) == (Launcher::OpenMpi, Launcher::Slurm)
+    let is_below = matches!(placement.launcher(), Launcher::OpenMpi | Launcher::Torchrun);
+    (is_below && other.launcher() == Launcher::Slurm)
         && value_of(&other.local_size) == Some(1)
         && open_mpi::is_of_remote_daemon(environment)
 }

@@ -7,6 +7,7 @@ import copy
 import datetime
 import functools
 import threading
+import time
 from collections import deque
 from queue import SimpleQueue
 from typing import Any, Callable, Deque, List, Optional, Protocol, Union
@@ -17,6 +18,8 @@ from torch.distributed import _Work
 from ._library import NOT_BEGUN, WAITS
 
 _NO_TIMEOUT = datetime.timedelta(0)
+# How often to look whether callbacks have ended, in seconds.
+_PAUSE = 0.001
 
 
 # The last works that only PyTorch's C++ may have. It does not say when it no longer needs one.
@@ -85,7 +88,8 @@ class Call(_Work):  # type: ignore[misc]
         if not self._is_done and (seconds > 0 or not self._calls.run_now(self)):
             self._calls.check_outside()
             try:
-                is_over = self._gate.acquire(timeout=seconds if seconds > 0 else -1)
+                limit = min(seconds, threading.TIMEOUT_MAX) if seconds > 0 else -1
+                is_over = self._gate.acquire(timeout=limit)
             except BaseException as raised:
                 # Another thread makes the call, or one before it.
                 self._calls.interrupted(raised)
@@ -200,8 +204,9 @@ class Calls:
         try:
             with self.lock:
                 if not self._is_busy and not self._waiting:
-                    self._is_busy = is_next = True
+                    # First, because a signal's handler reads both without the lock.
                     self._maker = _thread.get_ident()
+                    self._is_busy = is_next = True
             if is_next:
                 make()
         finally:
@@ -221,6 +226,8 @@ class Calls:
             is_closed = self._is_closed
             if not is_closed:
                 self._waiting.append(call)
+                if self._nudge_later is None:
+                    self._start()
             # After the call waits, because a call that ends does not lock.
             is_busy = self._is_busy
         if is_closed:
@@ -228,10 +235,8 @@ class Calls:
             call.run()
         elif self._nudge_later is not None:
             self._nudge_later(self)
-        else:
-            self._start()
-            if not is_busy:
-                self._wake.put(None)
+        elif not is_busy:
+            self._wake.put(None)
         return call
 
     def begin_here(self, begin: Callable[[], int], end: Callable[[], Any], tensors: List[Any]) -> Union[bool, Call]:
@@ -240,8 +245,8 @@ class Calls:
         try:
             with self.lock:
                 if not self._is_busy and not self._waiting and not self._is_closed:
-                    self._is_busy = is_next = True
                     self._maker = _thread.get_ident()
+                    self._is_busy = is_next = True
             if is_next:
                 code = begin()
         finally:
@@ -252,7 +257,8 @@ class Calls:
                     self._waiting.appendleft(call)
                 self._is_busy = False
                 if self._waiting:
-                    self._start()
+                    with self.lock:
+                        self._start()
                     self._wake.put(None)
         return code == 0 if call is None else call
 
@@ -267,12 +273,11 @@ class Calls:
         return call
 
     def _start(self) -> None:
-        """Starts a thread if all may wait for calls themselves."""
-        with self.lock:
-            if len(self._threads) == self._completing:
-                thread = threading.Thread(target=self._work, name=self._name, daemon=True)
-                self._threads.append(thread)
-                thread.start()
+        """Starts a thread if all may wait for calls themselves. This thread holds the lock."""
+        if len(self._threads) == self._completing:
+            thread = threading.Thread(target=self._work, name=self._name, daemon=True)
+            self._threads.append(thread)
+            thread.start()
 
     def _pass_on(self) -> None:
         """Lets another thread make the calls that wait."""
@@ -284,7 +289,8 @@ class Calls:
     def nudge(self) -> None:
         """Wakes the thread if no other thread makes the calls that wait."""
         if self._waiting and not self._is_busy:
-            self._start()
+            with self.lock:
+                self._start()
             self._wake.put(None)
 
     def run_now(self, call: Call) -> bool:
@@ -293,8 +299,8 @@ class Calls:
         try:
             with self.lock:
                 if not self._is_busy and self._waiting and self._waiting[0] is call:
-                    self._is_busy = is_next = True
                     self._maker = _thread.get_ident()
+                    self._is_busy = is_next = True
                     self._waiting.popleft()
             if is_next:
                 complete = call.made()
@@ -309,13 +315,20 @@ class Calls:
         return is_next
 
     def close(self) -> None:
-        """Waits for all calls that were begun, and ends the thread."""
+        """Waits for all calls that were begun, and for callbacks, and ends the threads."""
         is_inside = self.is_inside()
-        if not is_inside:
-            self.make(lambda: None)
-        with self.lock:
-            self._is_closed = True
-            threads = list(self._threads)
+        own = threading.current_thread() in self._threads
+        while True:
+            if not is_inside:
+                self.make(lambda: None)
+            with self.lock:
+                # Callbacks may begin further calls.
+                is_over = not self._is_busy and not self._waiting and self._completing <= own
+                self._is_closed = is_inside or is_over
+                threads = list(self._threads)
+            if self._is_closed:
+                break
+            time.sleep(_PAUSE)
         for _ in threads:
             self._wake.put(None)
         for thread in threads:
@@ -323,7 +336,7 @@ class Calls:
                 thread.join()
 
     def is_busy(self) -> bool:
-        return self._is_busy or bool(self._waiting)
+        return self._is_busy or bool(self._waiting) or self._completing > 0
 
     def is_inside(self) -> bool:
         """Whether this thread makes a call: a signal's handler runs while the call waits."""
@@ -342,18 +355,18 @@ class Calls:
                             return
                         break
                     call = self._waiting.popleft()
-                    self._is_busy = True
                     self._maker = _thread.get_ident()
+                    self._is_busy = True
                 complete = call.made()
                 with self.lock:
                     self._is_busy = False
                     if complete is not None:
                         self._completing += 1
+                        if self._waiting:
+                            # A callback may wait for them.
+                            self._start()
+                            self._wake.put(None)
                 if complete is not None:
-                    if self._waiting:
-                        # A callback may wait for them.
-                        self._start()
-                        self._wake.put(None)
                     complete()
                     with self.lock:
                         self._completing -= 1
