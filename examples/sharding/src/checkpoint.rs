@@ -96,7 +96,7 @@ impl Checkpoint {
         for part in &mut read.places {
             part.tensor =
                 file.get(&part.name).and_then(NamedTensor::to_tensor).ok_or_else(|| {
-                    not_a_checkpoint(path, format!("there is no tensor {} of f32", part.name))
+                    not_a_checkpoint(path, format!("tensor {} of f32 is missing", part.name))
                 })?;
             if !part.fits() {
                 let text = format!("tensor {} does not fit into its whole", part.name);

@@ -1,5 +1,7 @@
 //! Selects the launcher that started this process: the innermost of those that left variables.
 
+use std::cell::LazyCell;
+
 use super::lints::has_other_master;
 use super::unplaced;
 use crate::cluster::context::{CONTEXT, Context};
@@ -105,7 +107,8 @@ fn started(environment: &Environment, candidates: &[Marker]) -> Option<Choice> {
     let marker = *candidates.iter().find(|marker| starters(marker).contains(&starter))?;
     let read = |marker: &Marker| (marker.launcher.spec().read)(environment, *marker).ok();
     let only = read(&marker).filter(|job| job.size.value == 1);
-    let then = child.environment();
+    // Read only if a launcher may be nearer.
+    let then = LazyCell::new(|| child.environment());
     let is_new = |name: &&str| then.text(name) != environment.text(name);
     // A launcher without known programs, such as torchrun, is even nearer unless its own variables
     // were there before. So are numbers that were set in a job's only rank, but not by all of
