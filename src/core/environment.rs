@@ -196,14 +196,20 @@ impl Environment {
         self.get(name).is_some_and(|value| !value.as_encoded_bytes().trim_ascii().is_empty())
     }
 
-    /// Returns those of the variables that are set.
-    fn pairs(&self, variables: &'static [Variable]) -> Result<Vec<Pair<'_>>, ReadError> {
-        let mut pairs = Vec::with_capacity(variables.len());
-        for variable in variables {
-            let Some(value) = self.get_str(variable.name)? else { continue };
-            pairs.push((variable, value));
+    /// Returns the fields of those variables that are set, and their values, as envy takes them.
+    fn fields(&self, variables: &[Variable]) -> Result<Vec<(String, String)>, ReadError> {
+        let mut fields = Vec::with_capacity(variables.len());
+        for &Variable { name, field, is_number, .. } in variables {
+            let Some(value) = self.get_str(name)? else { continue };
+            // envy takes a plus sign too, which no launcher writes, and its error does not say which
+            // variable it rejects.
+            if is_number && digits::<u32>(value).is_none() {
+                let (name, value) = (name.to_owned(), value.to_owned());
+                return Err(ReadError::Invalid { name, value, reason: "not a number".to_owned() });
+            }
+            fields.push((field.to_owned(), value.to_owned()));
         }
-        Ok(pairs)
+        Ok(fields)
     }
 }
 
@@ -217,55 +223,16 @@ pub fn digits<T: FromStr>(text: &str) -> Option<T> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
 }
 
-/// A variable and its value.
-type Pair<'a> = (&'static Variable, &'a str);
-
-/// The names and values of the fields, as envy takes them.
-fn fields(pairs: &[Pair]) -> Vec<(String, String)> {
-    let fields =
-        pairs.iter().map(|(variable, value)| (variable.field.to_owned(), (*value).to_owned()));
-    fields.collect()
-}
-
-/// Returns an error if a number has a plus sign: envy takes one, but no launcher writes it. `parse`
-/// returns envy's error for some of the variables.
-fn refuse_plus(
-    pairs: &[Pair],
-    parse: &dyn Fn(&[Pair]) -> Option<envy::Error>,
-) -> Result<(), ReadError> {
-    for &(variable, value) in pairs.iter().filter(|(_, value)| value.starts_with('+')) {
-        // Text may begin with any sign. Only a number's field refuses the sign alone.
-        if let Some(envy::Error::Custom(_)) = parse(&[(variable, "+")]) {
-            return Err(variable.invalid(value, "a plus sign".to_owned()));
-        }
-    }
-    Ok(())
-}
-
-/// Returns the error that names the variable. `parse` returns envy's error for some of the
-/// variables. Not generic, so that it is compiled once for all structs.
-fn explain(
-    error: envy::Error,
-    variables: &'static [Variable],
-    pairs: &[Pair],
-    parse: &dyn Fn(&[Pair]) -> Option<envy::Error>,
-) -> ReadError {
+/// Returns the error that names the variable. Not generic, so that it is compiled once for all
+/// structs.
+fn explain(error: envy::Error, variables: &[Variable]) -> ReadError {
     match error {
         envy::Error::MissingValue(field) => {
             let name =
                 variables.iter().find(|variable| variable.field == field).map_or(field, |v| v.name);
             ReadError::Missing { name: name.to_owned() }
         }
-        envy::Error::Custom(text) => {
-            // Each variable is read alone, because envy's error does not say which one it rejects.
-            for &(variable, value) in pairs {
-                if let Some(envy::Error::Custom(text)) = parse(&[(variable, value)]) {
-                    let reason = text.split(" while parsing value ").next().unwrap_or_default();
-                    return variable.invalid(value, reason.to_owned());
-                }
-            }
-            ReadError::Other(text)
-        }
+        envy::Error::Custom(text) => ReadError::Other(text),
     }
 }
 
@@ -281,12 +248,25 @@ pub struct Variable {
     /// The page that defines it, as a Markdown link, or the program version from which it was
     /// recorded.
     pub page: &'static str,
+    /// Whether its value is a number.
+    pub(crate) is_number: bool,
 }
 
-impl Variable {
-    fn invalid(&self, value: &str, reason: String) -> ReadError {
-        ReadError::Invalid { name: self.name.to_owned(), value: value.to_owned(), reason }
-    }
+/// A type that a field has.
+pub(crate) trait Field {
+    const IS_NUMBER: bool;
+}
+
+impl Field for u32 {
+    const IS_NUMBER: bool = true;
+}
+
+impl Field for String {
+    const IS_NUMBER: bool = false;
+}
+
+impl<T: Field> Field for Option<T> {
+    const IS_NUMBER: bool = T::IS_NUMBER;
 }
 
 /// A struct of variables.
@@ -299,11 +279,8 @@ pub(crate) trait Variables: DeserializeOwned {
     /// ASCII whitespace around a value is removed. A value that contains only whitespace counts as
     /// unset. Numbers consist of decimal digits only.
     fn read(environment: &Environment) -> Result<Self, ReadError> {
-        let pairs = environment.pairs(Self::VARIABLES)?;
-        let parse = |pairs: &[Pair]| envy::from_iter::<_, Self>(fields(pairs));
-        refuse_plus(&pairs, &|pairs| parse(pairs).err())?;
-        parse(&pairs)
-            .map_err(|error| explain(error, Self::VARIABLES, &pairs, &|pairs| parse(pairs).err()))
+        let fields = environment.fields(Self::VARIABLES)?;
+        envy::from_iter(fields).map_err(|error| explain(error, Self::VARIABLES))
     }
 }
 
@@ -334,6 +311,7 @@ macro_rules! variables {
                     field: stringify!($field),
                     meaning: $meaning,
                     page: $page,
+                    is_number: <$type as $crate::environment::Field>::IS_NUMBER,
                 },
             )+)+];
         }
