@@ -5,7 +5,6 @@ use std::iter;
 use std::path::PathBuf;
 
 use crate::cluster::azure::AzureVars;
-use crate::cluster::discover::unplaced;
 use crate::cluster::info::ClusterInfo;
 use crate::cluster::master::Scope;
 use crate::environment::{Environment, Variables as _};
@@ -19,6 +18,7 @@ pub use crate::cluster::answer::{Answer, PMIX_NAMESPACE, PMIX_RANK, refused};
 pub use crate::cluster::attempt::Attempt;
 pub use crate::cluster::context::Server;
 pub use crate::cluster::device::{Shown, is_device, shown, visible};
+pub use crate::cluster::discover::unplaced::is_unplaced;
 pub use crate::cluster::nccl::{DEFAULT as NCCL_DEFAULT, VARIABLE as NCCL_IFNAME};
 pub use crate::cluster::overrides::{ASK, ASKED, INTERFACE, MASTER_PORT, PORT_RANGE, SIMULATED};
 pub use crate::cluster::own_variables::{OWN_VARIABLES, mistakes};
@@ -42,9 +42,6 @@ pub use crate::value::sourced::{Given, Source, Sourced, by};
 
 /// The variables of Azure that name the master.
 pub const OF_AZURE: &[Variable] = AzureVars::VARIABLES;
-
-/// The codes of findings about a process that does not know its place.
-pub const UNPLACED: &[&str] = unplaced::CODES;
 
 /// What the other crates ask of a place.
 #[doc(hidden)]

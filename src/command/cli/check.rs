@@ -15,7 +15,7 @@ use crate::command::protection::{ask_munged, no_answer};
 use crate::{ClusterInfo, Environment, Finding, Interface, Severity};
 use clap::{ArgGroup, Args};
 use mpienv_ask::on_interface;
-use mpienv_core::seam::{UNPLACED, counted, ranges};
+use mpienv_core::seam::{counted, is_unplaced, ranges};
 use serde_json::{Value, json};
 
 use super::place::JointPlaceOptions;
@@ -213,7 +213,7 @@ pub(super) fn refuse_not_a_task(info: &ClusterInfo, effect: &'static str) -> Res
     let may_be_alone = |code| code == "launchers-disagree" && info.world_size() == 1;
     let is_not_a_task = |finding: &&Finding| {
         let code = finding.code;
-        (UNPLACED.contains(&code) || may_be_alone(code)) && finding.severity > Severity::Note
+        (is_unplaced(code) || may_be_alone(code)) && finding.severity > Severity::Note
     };
     let found = info.findings().iter().find(is_not_a_task).cloned();
     found.map_or(Ok(()), |found| Err(not_done(effect, found)))

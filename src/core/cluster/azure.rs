@@ -9,6 +9,7 @@
 use crate::environment::{Environment, Variables as _, variables};
 use crate::error::{Error, Reason, quote};
 use crate::finding::Finding;
+use crate::launcher::alone::BY_ITSELF;
 use crate::value::host::{Host, HostError};
 use crate::value::sourced::{Known, Sourced};
 
@@ -47,16 +48,15 @@ pub(crate) fn listed(environment: &Environment) -> Option<(&'static str, u64)> {
     })
 }
 
-/// Rejects the coordination command of a node that is not the primary one, because it is one of
-/// several and cannot know which.
-pub(crate) fn refuse_subtask(environment: &Environment, by_itself: &str) -> Result<(), Error> {
-    let text = environment.text(IS_MASTER).filter(|text| text.eq_ignore_ascii_case("false"));
-    let Some(text) = text else { return Ok(()) };
+/// Returns the error for the coordination command of a node that is not the primary one, because it
+/// is one of several and cannot know which.
+pub(crate) fn refuse_subtask(environment: &Environment) -> Option<Error> {
+    let text = environment.text(IS_MASTER).filter(|text| text.eq_ignore_ascii_case("false"))?;
     let reason = "Azure Batch has started this process on another node than the primary one, and no variable tells which";
     let remedy = format!(
-        "start the processes with mpirun in the task's command; or set RANK, WORLD_SIZE and MASTER_ADDR, or {by_itself}"
+        "start the processes with mpirun in the task's command; or set RANK, WORLD_SIZE and MASTER_ADDR, or {BY_ITSELF}"
     );
-    Err(Error::new(Reason::Malformed(reason.to_owned()), remedy).of(IS_MASTER).found(text))
+    Some(Error::new(Reason::Malformed(reason.to_owned()), remedy).of(IS_MASTER).found(text))
 }
 
 impl AzureVars {

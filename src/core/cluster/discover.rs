@@ -61,7 +61,7 @@ impl ClusterInfoBuilder {
         let mut said = place.own.as_ref().map(|own| own.said.clone()).unwrap_or_default();
         // What another job's variables show has not been said.
         if place.since.is_some_and(|since| since != Environment::default()) {
-            said.retain(|code| !unplaced::CODES.contains(&code.as_str()));
+            said.retain(|code| !unplaced::is_unplaced(code));
         }
         let earlier = Earlier {
             keeps_binding: place.own.as_ref().is_some_and(|own| own.keeps_binding),
@@ -150,7 +150,7 @@ impl ClusterInfoBuilder {
             if let Some(answer) = answer.filter(|answer| answer.gives_all(unplaced)) {
                 return answer.placement(unplaced);
             }
-            unplaced::refuse(unplaced)?;
+            unplaced::refuse(unplaced).map_or(Ok(()), Err)?;
         }
         let placement = (marker.launcher.spec().read)(environment, marker)?;
         unplaced::refuse_worker(environment, &placement)?;

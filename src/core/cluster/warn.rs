@@ -11,7 +11,7 @@ use crate::cluster::overrides;
 use crate::environment::Environment;
 use crate::error::{Error, Reason};
 use crate::finding::{Finding, Severity};
-use crate::launcher::alone::NO_VARIABLES;
+use crate::launcher::alone::{BY_ITSELF, NO_VARIABLES};
 use crate::value::host::host_name;
 
 /// What this process has printed. Connecting a group warns too, and a program may connect several.
@@ -152,8 +152,7 @@ impl ClusterInfo {
         if self.placement.launcher.source != NO_VARIABLES {
             return Ok(self);
         }
-        let by_itself = format!("set {}=alone for a process by itself", overrides::LAUNCHER);
-        let is_sign = |finding: &&Finding| unplaced::CODES.contains(&finding.code);
+        let is_sign = |finding: &&Finding| unplaced::is_unplaced(finding.code);
         let (what, start) = match self.findings.iter().find(is_sign) {
             Some(finding) => (finding.what.clone(), finding.remedy.clone()),
             None => (
@@ -165,7 +164,7 @@ impl ClusterInfo {
         };
         let remedy = match start.contains(overrides::LAUNCHER) {
             true => start,
-            false => format!("{start}, or {by_itself}"),
+            false => format!("{start}, or set {BY_ITSELF}"),
         };
         Err(Error::new(Reason::NoLauncher(what), remedy))
     }

@@ -5,6 +5,9 @@ use crate::launcher::prelude::*;
 /// Where the place of a process comes from that has not declared to be by itself.
 pub(crate) const NO_VARIABLES: &str = "no launcher gives this process a place";
 
+/// How to declare that a process is by itself.
+pub(crate) const BY_ITSELF: &str = "MPIENV_LAUNCHER=alone for a process by itself";
+
 pub(super) const SPEC: LauncherSpec = LauncherSpec {
     marker: |_| Some(NO_VARIABLES),
     starts: Starts::One,

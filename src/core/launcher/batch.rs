@@ -13,6 +13,7 @@
 use crate::cluster::azure;
 use crate::environment::Environment;
 use crate::finding::{Finding, Severity};
+use crate::launcher::alone::BY_ITSELF;
 use crate::launcher::named_file::NodeFile;
 use crate::launcher::{display_variable, first_set, pbs};
 
@@ -175,7 +176,7 @@ const SCRIPT: &str =
     "a job's script once, on the first of its hosts, however many processes the job requests";
 
 /// Reports a batch script, which runs once, however many processes the job has.
-pub(crate) fn script(environment: &Environment, by_itself: &str) -> Option<Finding> {
+pub(crate) fn script(environment: &Environment) -> Option<Finding> {
     let (system, job) = of_job(environment)?;
     let System { title, code, runs, start, .. } = *system;
     let size = (system.size)(environment);
@@ -190,7 +191,7 @@ pub(crate) fn script(environment: &Environment, by_itself: &str) -> Option<Findi
         code,
         what: format!("{shown}{size} {verb} set, and no launcher's variables are"),
         why: format!("{title} runs {runs}: mpienv treats this process as the only one"),
-        remedy: format!("for a job of several processes, {start}; {by_itself}"),
+        remedy: format!("for a job of several processes, {start}; or set {BY_ITSELF}"),
     })
 }
 

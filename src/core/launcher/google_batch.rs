@@ -5,6 +5,7 @@
 //! which task is on which host. Based on documentation.
 
 use crate::finding::Finding;
+use crate::launcher::alone::BY_ITSELF;
 use crate::launcher::named_file::NodeFile;
 use crate::launcher::prelude::*;
 
@@ -49,7 +50,7 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
 }
 
 /// Reports a task of a job array. Its tasks are usually independent, so this is only a note.
-pub(crate) fn task_of_array(environment: &Environment, by_itself: &str) -> Option<Finding> {
+pub(crate) fn task_of_array(environment: &Environment) -> Option<Finding> {
     if environment.text(COUNT).is_some_and(|count| count.trim() == "1") {
         return None;
     }
@@ -59,6 +60,6 @@ pub(crate) fn task_of_array(environment: &Environment, by_itself: &str) -> Optio
         "place-unknown",
         format!("{present} is set, but {HOSTS} is not"),
         "without a file of hosts, the tasks of a Google Batch job are independent: mpienv treats this process as the only one",
-        format!("if the tasks are one job, set requireHostsFile for them; {by_itself}"),
+        format!("if the tasks are one job, set requireHostsFile for them; or set {BY_ITSELF}"),
     ))
 }

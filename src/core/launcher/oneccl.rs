@@ -5,6 +5,7 @@
 use crate::environment::Environment;
 use crate::error::{Error, Reason};
 use crate::finding::Finding;
+use crate::launcher::alone::BY_ITSELF;
 use crate::launcher::{display_variable, first_set};
 
 /// How oneCCL finds the place of a process.
@@ -20,26 +21,24 @@ const WHY: &str =
 
 const REMEDY: &str = "start the process with mpirun, or set RANK, WORLD_SIZE and MASTER_ADDR";
 
-/// Rejects a process that is one of several according to oneCCL's variables alone.
-pub(crate) fn refuse(environment: &Environment, by_itself: &str) -> Result<(), Error> {
+/// Returns the error for a process that is one of several according to oneCCL's variables alone.
+pub(crate) fn refuse(environment: &Environment) -> Option<Error> {
     let above = |name: &'static str, least: u32| {
         let number: u32 = environment.text(name)?.parse().ok()?;
         (number > least).then_some((name, number))
     };
-    let Some((name, number)) = above(LOCAL_SIZE, 1).or_else(|| above(LOCAL_RANK, 0)) else {
-        return Ok(());
-    };
-    let remedy = format!("{REMEDY}, or {by_itself}");
-    Err(Error::new(Reason::Malformed(WHY.to_owned()), remedy).of(name).found(number.to_string()))
+    let (name, number) = above(LOCAL_SIZE, 1).or_else(|| above(LOCAL_RANK, 0))?;
+    let remedy = format!("{REMEDY}, or {BY_ITSELF}");
+    Some(Error::new(Reason::Malformed(WHY.to_owned()), remedy).of(name).found(number.to_string()))
 }
 
 /// Reports the only process on its node, of which there may be others on other nodes.
-pub(crate) fn only_local(environment: &Environment, by_itself: &str) -> Option<Finding> {
+pub(crate) fn only_local(environment: &Environment) -> Option<Finding> {
     let name = first_set(environment, &[LOCAL_RANK, LOCAL_SIZE])?;
     Some(Finding::warning(
         "place-unknown",
         format!("{} is set, and no launcher's variables are", display_variable(environment, name)),
         format!("{WHY}: mpienv treats this process as the only one"),
-        format!("{REMEDY}; {by_itself}"),
+        format!("{REMEDY}; or set {BY_ITSELF}"),
     ))
 }

@@ -7,6 +7,7 @@
 
 use crate::environment::Environment;
 use crate::error::{Error, Reason};
+use crate::launcher::alone::BY_ITSELF;
 use crate::launcher::batch::{Size, counted, number};
 use crate::launcher::display_variable;
 use crate::launcher::named_file::NodeFile;
@@ -23,19 +24,17 @@ const PER_NODE: &str = "PBS_NUM_PPN";
 /// The hexadecimal number of a process that PBS started. The job's script is the first process.
 pub(crate) const TASK: &str = "PBS_TASKNUM";
 
-/// Rejects a task of `pbsdsh`, which is one of several and cannot know which.
-pub(crate) fn refuse_task(environment: &Environment, by_itself: &str) -> Result<(), Error> {
+/// Returns the error for a task of `pbsdsh`, which is one of several and cannot know which.
+pub(crate) fn refuse_task(environment: &Environment) -> Option<Error> {
     let is_script = |number: &str| number.trim_start_matches('0') == "1";
-    let Ok(Some(number)) = environment.get_str(TASK) else { return Ok(()) };
-    if !environment.is_set(JOB) || is_script(number) {
-        return Ok(());
-    }
+    let is_task = |number: &&str| environment.is_set(JOB) && !is_script(number);
+    let number = environment.text(TASK).filter(is_task)?;
     let remedy = format!(
-        "start the processes with mpiexec; or let pbsdsh set RANK, WORLD_SIZE and MASTER_ADDR for them, or {by_itself}"
+        "start the processes with mpiexec; or let pbsdsh set RANK, WORLD_SIZE and MASTER_ADDR for them, or {BY_ITSELF}"
     );
     let reason =
         "pbsdsh has started this process, and no variable tells how many processes there are";
-    Err(Error::new(Reason::Malformed(reason.to_owned()), remedy).of(TASK).found(number))
+    Some(Error::new(Reason::Malformed(reason.to_owned()), remedy).of(TASK).found(number))
 }
 
 /// Returns what the file of nodes or Torque's variables say about the job's size.

@@ -14,6 +14,7 @@ use crate::error::{Reason, quote};
 use crate::finding::{Finding, Severity};
 use crate::hostlist::{Hostlist, HostlistError};
 use crate::launcher::Launcher;
+use crate::launcher::alone::BY_ITSELF;
 use crate::launcher::prelude::*;
 use crate::launcher::starter::Starter;
 use crate::value::host::HostError;
@@ -146,15 +147,14 @@ fn is_step(environment: &Environment) -> bool {
     }
 }
 
-/// Rejects a task of a step of several that has lost its rank: each would be rank 0 of 1.
-pub(crate) fn refuse_task(environment: &Environment, by_itself: &str) -> Result<(), Error> {
+/// Returns the error for a task of a step of several that has lost its rank: each would be rank 0 of 1.
+pub(crate) fn refuse_task(environment: &Environment) -> Option<Error> {
     let size = first_set(environment, &[STEP_SIZE, SIZE]).filter(|_| is_step(environment));
-    let several = size.filter(|size| environment.get_str(size) != Ok(Some("1")));
-    let Some(variable) = several else { return Ok(()) };
+    let variable = size.filter(|size| environment.get_str(size) != Ok(Some("1")))?;
     let marker = Marker { launcher: Launcher::Slurm, variable };
     let remedy =
-        format!("start the process with srun, and do not unset {RANK}; or set {by_itself}");
-    Err(marker.missing_with(environment, RANK, remedy))
+        format!("start the process with srun, and do not unset {RANK}; or set {BY_ITSELF}");
+    Some(marker.missing_with(environment, RANK, remedy))
 }
 
 /// Reports a batch script or the shell of an allocation. It has some of a task's variables but is

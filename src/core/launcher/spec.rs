@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use crate::environment::{Environment, ReadError, Variable, Variables};
 use crate::error::{Error, Reason, quote};
 use crate::launcher::Launcher;
+use crate::launcher::alone::BY_ITSELF;
 use crate::launcher::placement::Placement;
 use crate::launcher::sample::Sample;
 use crate::value::host::{Host, HostError};
@@ -230,7 +231,7 @@ impl Marker {
 
     /// Returns the error for a process whose rank does not follow from its platform's variables.
     pub(crate) fn cannot_place(self, why: &str, variable: &'static str, value: &str) -> Error {
-        let remedy = "set RANK, WORLD_SIZE and MASTER_ADDR, or MPIENV_LAUNCHER=alone for a process by itself";
+        let remedy = format!("set RANK, WORLD_SIZE and MASTER_ADDR, or {BY_ITSELF}");
         self.unplaced(why, variable, value, remedy)
     }
 
@@ -238,16 +239,10 @@ impl Marker {
     pub(crate) fn not_a_rank(self, role: &str, variable: &'static str, value: &str) -> Error {
         let remedy =
             "start processes of this role without mpienv, or set MPIENV_LAUNCHER=alone for them";
-        self.unplaced(role, variable, value, remedy)
+        self.unplaced(role, variable, value, remedy.to_owned())
     }
 
-    fn unplaced(
-        self,
-        why: &str,
-        variable: &'static str,
-        value: &str,
-        remedy: &'static str,
-    ) -> Error {
+    fn unplaced(self, why: &str, variable: &'static str, value: &str, remedy: String) -> Error {
         let reason = Reason::Malformed(format!("it does not determine the rank: {why}"));
         Error::new(reason, remedy).by(self.launcher).of(variable).found(value)
     }

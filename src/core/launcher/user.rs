@@ -5,6 +5,7 @@
 
 use crate::environment::digits;
 use crate::error::Reason;
+use crate::launcher::alone::BY_ITSELF;
 use crate::launcher::prelude::*;
 use crate::launcher::{Launcher, MASTER, kubernetes, runpod};
 use crate::value::host::{Host, first_label};
@@ -231,14 +232,12 @@ pub(in crate::launcher) fn of_node(environment: &Environment) -> Option<&'static
     (is_pair && runpod::marker(environment).is_none()).then_some(NODE_RANK)
 }
 
-/// Rejects a process on one of several nodes that does not know which: each would be rank 0 of 1.
-/// `1:2` is a range of torchrun's.
-pub(crate) fn refuse_node(environment: &Environment, by_itself: &str) -> Result<(), Error> {
+/// Returns the error for a process on one of several nodes that does not know which: each would be
+/// rank 0 of 1. `1:2` is a range of torchrun's.
+pub(crate) fn refuse_node(environment: &Environment) -> Option<Error> {
     let is_several = |text: &str| text.split(':').filter_map(digits::<u64>).any(|nodes| nodes > 1);
     let set = |name| Some((name, environment.text(name).filter(|text| is_several(text))?));
-    let Some((variable, nodes)) = set(COUNT).or_else(|| set(kubernetes::NODES)) else {
-        return Ok(());
-    };
+    let (variable, nodes) = set(COUNT).or_else(|| set(kubernetes::NODES))?;
     let (missing, remedy, own) = if variable == COUNT {
         let missing = format!("neither {NODE_RANK} nor {} nor {RANK} is", kubernetes::INDEX);
         (missing, "a Kubernetes Job needs `completionMode: Indexed`", NODE_RANK)
@@ -249,9 +248,9 @@ pub(crate) fn refuse_node(environment: &Environment, by_itself: &str) -> Result<
     let reason = format!("{missing} set, so the number of this node is not known");
     let remedy = format!(
         "{remedy}; elsewhere set {own} to the node's number; or unset {variable} if it is left from another job, or \
-         set {by_itself}"
+         set {BY_ITSELF}"
     );
-    Err(Error::new(Reason::Malformed(reason), remedy).by(Launcher::User).of(variable).found(nodes))
+    Some(Error::new(Reason::Malformed(reason), remedy).by(Launcher::User).of(variable).found(nodes))
 }
 
 /// How to give a process its rank if a size is missing.

@@ -46,7 +46,7 @@ fn asked_for(
     let launcher = explicit.value;
     let marker = find(environment, launcher).ok_or_else(|| {
         // The launcher may only have started the script that runs this process.
-        let script = unplaced::script(environment, "");
+        let script = unplaced::script(environment);
         let start = script
             .filter(|script| script.code.strip_suffix("-not-a-task") == Some(launcher.name()));
         let start = start.map_or(String::new(), |script| format!("{}; or ", script.remedy));

@@ -6,6 +6,7 @@
 
 use crate::environment::{Environment, digits};
 use crate::finding::Finding;
+use crate::launcher::alone::BY_ITSELF;
 use crate::launcher::{VARIABLES, display_variable};
 
 /// What the last words of a process's number are, if a number above 0 is a sign by itself.
@@ -73,7 +74,7 @@ fn is_in(lists: &[&str], word: &str) -> bool {
 }
 
 /// Reports a number of this process among several that no launcher's variables explain.
-pub(super) fn finding(environment: &Environment, by_itself: &str) -> Option<Finding> {
+pub(super) fn finding(environment: &Environment) -> Option<Finding> {
     let numbers: Vec<_> = numbers(environment).collect();
     let is_number = |name| environment.text(name).and_then(digits::<u32>).is_some();
     let counts = |name| environment.text(name).and_then(digits::<u32>).is_some_and(|n| n > 1);
@@ -90,7 +91,7 @@ pub(super) fn finding(environment: &Environment, by_itself: &str) -> Option<Find
         let mut alone = numbers.iter().filter(|number| number.is_sign && number.value > 0);
         alone.next().map(|number| (number.name, None))
     })?;
-    Some(unknown(environment, name, size, by_itself))
+    Some(unknown(environment, name, size))
 }
 
 /// Reports a number above 0 and its size beside the place of a launcher's only rank: what the rank
@@ -100,7 +101,7 @@ pub(super) fn of_launched(environment: &Environment) -> Option<Finding> {
         let has_prefix = !number.prefix().is_empty();
         let is_replica = number.name.split('_').any(|word| is_in(&[REPLICAS], word));
         let size = number.size(environment).filter(|_| has_prefix && !is_replica)?;
-        (number.value > 0).then(|| unknown(environment, number.name, Some(size), ""))
+        (number.value > 0).then(|| unknown(environment, number.name, Some(size)))
     })
 }
 
@@ -116,7 +117,7 @@ fn numbers(environment: &Environment) -> impl Iterator<Item = Number<'_>> {
     environment.texts().filter_map(|(name, value)| Number::of(name, value))
 }
 
-fn unknown(environment: &Environment, name: &str, size: Option<&str>, by_itself: &str) -> Finding {
+fn unknown(environment: &Environment, name: &str, size: Option<&str>) -> Finding {
     let number = display_variable(environment, name);
     let what = match size {
         Some(size) => {
@@ -131,7 +132,7 @@ fn unknown(environment: &Environment, name: &str, size: Option<&str>, by_itself:
         ONE_OF_SEVERAL,
         format!(
             "set RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE and MASTER_ADDR from the variables of what starts the \
-             processes; {by_itself}"
+             processes; or set {BY_ITSELF}"
         ),
     )
 }

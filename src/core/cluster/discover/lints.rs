@@ -293,7 +293,7 @@ pub(super) fn one_of_several(place: &Place<'_>, others: &[Other]) -> Option<Find
     let are_new = own.is_some() || outer.as_ref().is_some_and(is_left);
     // A process that mpienv has started has been compared with its parents before.
     let is_first = own.is_none() && outer.is_none();
-    let lost = || is_first.then(|| parents::finding(environment, "")).flatten();
+    let lost = || is_first.then(|| parents::finding(environment)).flatten();
     let sign = match is_by_hand || own.is_some() {
         true => {
             let sign = unplaced::beside_one_rank(&without_place(environment), are_new);

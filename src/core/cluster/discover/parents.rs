@@ -5,6 +5,7 @@ use crate::cluster::info::ClusterInfo;
 use crate::cluster::overrides;
 use crate::environment::Environment;
 use crate::finding::{Finding, Severity};
+use crate::launcher::alone::BY_ITSELF;
 use crate::launcher::starter::{Process, ancestors};
 use crate::launcher::{Launcher, markers, slurm, specs};
 
@@ -35,7 +36,7 @@ const SIZES: &[&str] = &["nproc-per-node", "nnodes", "ppn", "nodes"];
 
 /// Reports a parent process that is one of several, or that starts several, if this process has no
 /// variables of theirs.
-pub(super) fn finding(environment: &Environment, by_itself: &str) -> Option<Finding> {
+pub(super) fn finding(environment: &Environment) -> Option<Finding> {
     let mut parents = ancestors(environment).peekable();
     while let Some(parent) = parents.next() {
         if parent.runs(SESSIONS).is_some() {
@@ -50,7 +51,7 @@ pub(super) fn finding(environment: &Environment, by_itself: &str) -> Option<Find
             None => starts_workers(&parent).then_some(true),
         };
         if let Some(several) = starts_several {
-            let mut lost = lost(format!("{} started this process", who()), by_itself);
+            let mut lost = lost(format!("{} started this process", who()));
             // A batch script of one process is as good as a task.
             if !several {
                 lost.severity = Severity::Note;
@@ -67,7 +68,7 @@ pub(super) fn finding(environment: &Environment, by_itself: &str) -> Option<Find
             let is_rank = || {
                 format!("{}, a parent of this process, is rank {rank} of {size} ({title})", who())
             };
-            return (size > 1).then(|| lost(is_rank(), by_itself));
+            return (size > 1).then(|| lost(is_rank()));
         }
     }
     None
@@ -143,7 +144,7 @@ fn starts_one(words: &[String]) -> bool {
     false
 }
 
-fn lost(what: String, by_itself: &str) -> Finding {
+fn lost(what: String) -> Finding {
     Finding::warning(
         "variables-lost",
         format!("{what}, and no launcher's variables are set"),
@@ -151,7 +152,7 @@ fn lost(what: String, by_itself: &str) -> Finding {
               has more, each of them becomes rank 0",
         format!(
             "keep the launcher's variables: remove `env -i`, use `sudo -E` instead of `sudo`, run `apptainer exec` without \
-             --cleanenv; {by_itself}"
+             --cleanenv; or set {BY_ITSELF}"
         ),
     )
 }

@@ -9,69 +9,62 @@ use crate::cluster::{azure, overrides};
 use crate::environment::{Environment, digits};
 use crate::error::{Error, Reason};
 use crate::finding::{Finding, Severity};
+use crate::launcher::alone::BY_ITSELF;
 use crate::launcher::placement::Placement;
 use crate::launcher::user::{COUNT, LOCAL_RANK, NODES};
 use crate::launcher::{
-    Launcher, MASTER, Starts, batch, display_variable, first_set, flux, google_batch, jax,
+    Launcher, MASTER, Marker, Starts, batch, display_variable, first_set, flux, google_batch, jax,
     kubernetes, oneccl, pbs, slurm, user,
 };
 use crate::value::host::{Host, first_label};
 use crate::value::sourced::value_of;
 
-/// The pod number of an indexed job. Only the job's template can provide the number of pods.
-const JOB_INDEX: &str = "JOB_COMPLETION_INDEX";
+/// How the codes of findings end about a script that runs once, however many processes its job has.
+const NOT_A_TASK: &str = "-not-a-task";
 
-/// The codes of findings about a process that is probably one of several, and does not know its
-/// place.
-pub(crate) const CODES: &[&str] = &[
-    "slurm-not-a-task",
-    "flux-not-a-task",
-    "pbs-not-a-task",
-    "lsf-not-a-task",
-    "mpijob-not-a-task",
-    "pjm-not-a-task",
-    "grid-engine-not-a-task",
-    "cobalt-not-a-task",
-    "oar-not-a-task",
-    "azure-batch-not-a-task",
-    "place-unknown",
-    "variables-lost",
-];
+/// Returns whether a finding of this code is about a process that is probably one of several, and
+/// does not know its place.
+pub fn is_unplaced(code: &str) -> bool {
+    code.ends_with(NOT_A_TASK) || ["place-unknown", "variables-lost"].contains(&code)
+}
 
-/// Fails if this process is one of several and does not know which.
-pub(super) fn refuse(environment: &Environment) -> Result<(), Error> {
-    let by_itself = by_itself();
-    if environment.is_set(JOB_INDEX) {
-        let remedy = format!(
-            "set NNODES to the number of pods and MASTER_ADDR to JOB-0.SERVICE in the template of the job's pods, with \
-             a headless Service and `subdomain: SERVICE`; or {by_itself}"
-        );
-        let present = display_variable(environment, JOB_INDEX);
-        return Err(Error::new(Reason::Missing { present }, remedy)
-            .by(Launcher::Kubernetes)
-            .of("NNODES"));
-    }
-    if environment.is_set(PMIX_RANK) {
-        let remedy = format!(
-            "ask the launcher's PMIx server, or start the process with mpirun or `prterun --personality ompi`, which set the \
-             size; or set RANK, WORLD_SIZE and MASTER_ADDR, or {by_itself}"
-        );
-        let reason =
-            "a launcher with PMIx has set it, and no variable holds the number of processes";
-        let rank = environment.get(PMIX_RANK).map(|rank| rank.to_string_lossy().into_owned());
-        let error = Error::new(Reason::Malformed(reason.to_owned()), remedy);
-        return Err(error.of(PMIX_RANK).found(rank.unwrap_or_default()));
-    }
-    azure::refuse_subtask(environment, &by_itself)?;
-    oneccl::refuse(environment, &by_itself)?;
-    pbs::refuse_task(environment, &by_itself)?;
-    slurm::refuse_task(environment, &by_itself)?;
+/// Returns the error for a process that is one of several and does not know which.
+pub(super) fn refuse(environment: &Environment) -> Option<Error> {
+    let signs: [fn(&Environment) -> Option<Error>; 6] = [
+        refuse_pod,
+        refuse_rank_of_pmix,
+        azure::refuse_subtask,
+        oneccl::refuse,
+        pbs::refuse_task,
+        slurm::refuse_task,
+    ];
     // A script that starts the nodes' processes itself may have a variable for their number.
-    let script = script(environment, &by_itself);
-    match script.as_ref().is_some_and(is_warning) {
-        true => Ok(()),
-        false => user::refuse_node(environment, &by_itself),
-    }
+    let is_script = || script(environment).as_ref().is_some_and(is_warning);
+    let node = || user::refuse_node(environment).filter(|_| !is_script());
+    signs.iter().find_map(|refuse| refuse(environment)).or_else(node)
+}
+
+/// Returns the error for a pod of an indexed job that does not know the number of pods.
+fn refuse_pod(environment: &Environment) -> Option<Error> {
+    let index = first_set(environment, &[kubernetes::INDEX])?;
+    let remedy = format!(
+        "set NNODES to the number of pods and MASTER_ADDR to JOB-0.SERVICE in the template of the job's pods, with \
+         a headless Service and `subdomain: SERVICE`; or {BY_ITSELF}"
+    );
+    let marker = Marker { launcher: Launcher::Kubernetes, variable: index };
+    Some(marker.missing_with(environment, COUNT, remedy))
+}
+
+/// Returns the error for a process of PMIx that does not know the number of processes.
+fn refuse_rank_of_pmix(environment: &Environment) -> Option<Error> {
+    let rank = environment.get(PMIX_RANK).filter(|_| environment.is_set(PMIX_RANK))?;
+    let remedy = format!(
+        "ask the launcher's PMIx server, or start the process with mpirun or `prterun --personality ompi`, which set the \
+         size; or set RANK, WORLD_SIZE and MASTER_ADDR, or {BY_ITSELF}"
+    );
+    let reason = "a launcher with PMIx has set it, and no variable holds the number of processes";
+    let error = Error::new(Reason::Malformed(reason.to_owned()), remedy);
+    Some(error.of(PMIX_RANK).found(rank.to_string_lossy()))
 }
 
 /// Fails if a platform gives the place of the node, and this process is another one than the node's
@@ -96,19 +89,14 @@ pub(super) fn refuse_worker(environment: &Environment, placement: &Placement) ->
         .found(number.to_string()))
 }
 
-fn by_itself() -> String {
-    format!("{}=alone for a process by itself", overrides::LAUNCHER)
-}
-
 /// Reports signs of a job in which this process does not know its place. A process that mpienv has
 /// started has been compared with its parents before.
 pub(super) fn finding(environment: &Environment, is_in_context: bool) -> Option<Finding> {
-    let by_itself = format!("or set {}", by_itself());
-    let sign = sign(environment, &by_itself);
+    let sign = sign(environment);
     if is_in_context || sign.as_ref().is_some_and(is_warning) {
         return sign;
     }
-    let parents = parents::finding(environment, &by_itself);
+    let parents = parents::finding(environment);
     if parents.as_ref().is_some_and(is_warning) {
         return parents;
     }
@@ -118,7 +106,7 @@ pub(super) fn finding(environment: &Environment, is_in_context: bool) -> Option<
 /// Reports variables of a job in which this process does not know its place. Without them, it would
 /// be the only one. Incomplete variables of a launcher count if they are new.
 pub(super) fn beside_one_rank(environment: &Environment, are_new: bool) -> Option<Finding> {
-    if let Err(error) = refuse(environment) {
+    if let Some(error) = refuse(environment) {
         let what = match error.variable() {
             // The rest of the place was set aside.
             Some(name) if environment.is_set(name) => {
@@ -135,10 +123,10 @@ pub(super) fn beside_one_rank(environment: &Environment, are_new: bool) -> Optio
         ));
     }
     if are_new {
-        return sign(environment, "").filter(is_warning);
+        return sign(environment).filter(is_warning);
     }
-    let of_launchers = of_launchers(environment, "").map(|(sign, _)| sign);
-    of_launchers.filter(is_warning).or_else(|| foreign::finding(environment, ""))
+    let of_launchers = of_launchers(environment).map(|(sign, _)| sign);
+    of_launchers.filter(is_warning).or_else(|| foreign::finding(environment))
 }
 
 pub(super) fn is_warning(finding: &Finding) -> bool {
@@ -147,8 +135,8 @@ pub(super) fn is_warning(finding: &Finding) -> bool {
 
 /// Returns the first warning, or else the first note: a note must not hide that other variables
 /// show several processes.
-fn sign(environment: &Environment, by_itself: &str) -> Option<Finding> {
-    let (known, explained) = of_launchers(environment, by_itself).unzip();
+fn sign(environment: &Environment) -> Option<Finding> {
+    let (known, explained) = of_launchers(environment).unzip();
     let known = match known {
         Some(known) if is_warning(&known) => return Some(known),
         note => note,
@@ -157,27 +145,27 @@ fn sign(environment: &Environment, by_itself: &str) -> Option<Finding> {
         Some(found) if is_warning(&found) => return Some(found),
         note => known.or(note),
     };
-    foreign::finding(environment, by_itself).or(known)
+    foreign::finding(environment).or(known)
 }
 
 /// Reports a script or a task that some launcher's variables explain, and that launcher if it is one
 /// of mpienv's.
-fn of_launchers(environment: &Environment, by_itself: &str) -> Option<(Finding, Option<Launcher>)> {
-    if let Some(script) = script(environment, by_itself) {
-        let name = script.code.strip_suffix("-not-a-task");
+fn of_launchers(environment: &Environment) -> Option<(Finding, Option<Launcher>)> {
+    if let Some(script) = script(environment) {
+        let name = script.code.strip_suffix(NOT_A_TASK);
         let launcher = name.and_then(|name| name.parse().ok());
         return Some((script, launcher));
     }
-    let of_array = google_batch::task_of_array(environment, by_itself);
+    let of_array = google_batch::task_of_array(environment);
     let of_array = of_array.map(|task| (task, Some(Launcher::GoogleBatch)));
-    of_array.or_else(|| Some((oneccl::only_local(environment, by_itself)?, None)))
+    of_array.or_else(|| Some((oneccl::only_local(environment)?, None)))
 }
 
 /// Reports a script that runs once, however many processes its job has.
-pub(super) fn script(environment: &Environment, by_itself: &str) -> Option<Finding> {
+pub(super) fn script(environment: &Environment) -> Option<Finding> {
     slurm::outside_of_steps(environment)
         .or_else(|| flux::outside_of_jobs(environment))
-        .or_else(|| batch::script(environment, by_itself))
+        .or_else(|| batch::script(environment))
 }
 
 /// Returns whether a finding about a script that runs once does not concern a process that starts
@@ -185,7 +173,7 @@ pub(super) fn script(environment: &Environment, by_itself: &str) -> Option<Findi
 pub(crate) fn is_of_one_node(finding: &Finding, environment: &Environment) -> bool {
     match finding.code {
         "slurm-not-a-task" => slurm::is_on_one_node(environment),
-        code => code.ends_with("-not-a-task") && batch::is_on_one_host(environment),
+        code => code.ends_with(NOT_A_TASK) && batch::is_on_one_host(environment),
     }
 }
 
