@@ -8,9 +8,11 @@
 //! daemon 2 proves that daemon 0 has none. [ORTE](https://github.com/open-mpi/ompi/tree/v4.1.x/orte/mca)
 //! has the code: `regx` writes the list, and `rmaps` fills the hosts.
 
+use std::borrow::Cow;
 use std::num::NonZeroU32;
 
 use crate::environment::Environment;
+use crate::hostlist::Hostlist;
 
 /// No job has as many hosts.
 const MOST_HOSTS: u64 = 1 << 20;
@@ -55,47 +57,24 @@ impl Daemons {
     }
 }
 
-/// Returns the host at a position of the list.
+/// Returns the host at a position of the list. Slurm's lists have the same form but for the digits,
+/// which are those of a range's first number there.
 fn name_at(names: &str, position: usize) -> Option<String> {
-    let mut left = position;
-    let mut rest = names;
-    loop {
-        // A comma within brackets does not end an entry.
-        let mut is_within = false;
-        let is_end = |c: char| {
-            is_within = c == '[' || is_within && c != ']';
-            c == ',' && !is_within
+    let mut parts = names.split('[');
+    let mut list = parts.next()?.to_owned();
+    for part in parts {
+        let (inner, after) = part.split_once(']')?;
+        let (digits, ranges) = inner.split_once(':')?;
+        let digits = digits.parse().ok().filter(|digits| *digits < 20)?;
+        let padded = |range: &str| {
+            let (first, rest) = range.split_at(range.find('-').unwrap_or(range.len()));
+            Some(format!("{:0digits$}{rest}", first.parse::<u64>().ok()?))
         };
-        let end = rest.find(is_end).unwrap_or(rest.len());
-        let entry = &rest[..end];
-        match numbered(entry) {
-            None if entry.is_empty() || entry.contains(['[', ']']) => return None,
-            None if left == 0 => return Some(entry.to_owned()),
-            None => left -= 1,
-            Some((prefix, digits, ranges, suffix)) => {
-                for range in ranges.split(',') {
-                    let (first, last) = range.split_once('-').unwrap_or((range, range));
-                    let (first, last): (u64, u64) = (first.parse().ok()?, last.parse().ok()?);
-                    let count = usize::try_from(last.checked_sub(first)?.checked_add(1)?).ok()?;
-                    if left < count {
-                        let number = first + left as u64;
-                        return Some(format!("{prefix}{number:0digits$}{suffix}"));
-                    }
-                    left -= count;
-                }
-            }
-        }
-        rest = rest.get(end + 1..)?;
+        let ranges: Vec<_> = ranges.split(',').map(padded).collect::<Option<_>>()?;
+        list += &format!("[{}]{after}", ranges.join(","));
     }
-}
-
-/// Splits `gpu[2:1-2,5].x` into its prefix, the digits of a number, the numbers and the suffix.
-fn numbered(entry: &str) -> Option<(&str, usize, &str, &str)> {
-    let (prefix, rest) = entry.split_once('[')?;
-    let (inner, suffix) = rest.split_once(']')?;
-    let (digits, ranges) = inner.split_once(':')?;
-    let digits = digits.parse().ok().filter(|digits| *digits < 20)?;
-    Some((prefix, digits, ranges, suffix))
+    let hosts = Hostlist::parse(&list).ok()?;
+    hosts.iter().nth(position).map(Cow::into_owned)
 }
 
 /// A rank on a host whose daemon is not mpirun.
