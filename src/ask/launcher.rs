@@ -195,7 +195,7 @@ fn is_served_pmix(info: &ClusterInfo) -> bool {
 /// Returns whether nothing names the master of this process, and its launcher serves PMI-1.
 fn is_served_pmi(info: &ClusterInfo) -> bool {
     // `srun --mpi=pmi2` serves PMI-2 at the same descriptor, and Slurm's variables name its master.
-    let is_served = matches!(info.launcher().mpi_family(), MpiFamily::Mpich | MpiFamily::Pmi);
+    let is_served = matches!(info.launcher().spec().mpi, MpiFamily::Mpich | MpiFamily::Pmi);
     // The descriptors of another process are not known here.
     info.master_addr().is_err() && is_served && info.environment().is_current()
 }
@@ -203,7 +203,7 @@ fn is_served_pmi(info: &ClusterInfo) -> bool {
 /// Returns whether the launcher takes this process's exit for a failure unless a process says
 /// goodbye, and no other process will. Flux does not care.
 fn needs_goodbye(info: &ClusterInfo, link: &Link) -> bool {
-    info.launcher().mpi_family() == MpiFamily::Mpich && !link.is_kept()
+    info.launcher().spec().mpi == MpiFamily::Mpich && !link.is_kept()
 }
 
 fn connection(info: &ClusterInfo, link: &Link) -> io::Result<Connection> {

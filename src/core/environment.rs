@@ -7,6 +7,8 @@ use std::sync::Arc;
 
 use serde::de::DeserializeOwned;
 
+use crate::error::quote;
+
 /// Sets the job's token, instead of one derived from the job's identity. It may be a secret.
 pub(crate) const TOKEN: &str = "MPIENV_TOKEN";
 /// What errors and debug output show instead of a secret.
@@ -149,6 +151,17 @@ impl Environment {
         self.get_str(name).ok().flatten()
     }
 
+    /// Returns the number in a variable, if it consists of digits.
+    pub(crate) fn digits<T: FromStr>(&self, name: &str) -> Option<T> {
+        self.text(name).and_then(digits)
+    }
+
+    /// Returns a variable with its value: `OMPI_COMM_WORLD_RANK="3"`.
+    pub(crate) fn shown(&self, name: &str) -> String {
+        let value = self.get(name).map(OsStr::to_string_lossy).unwrap_or_default();
+        format!("{name}={}", quote(value.trim()))
+    }
+
     /// Returns a copy with these changes. Variables with a value are set, and those without one are
     /// unset.
     pub(crate) fn with<'a>(
@@ -194,6 +207,11 @@ impl Environment {
     #[must_use]
     pub fn is_set(&self, name: &str) -> bool {
         self.get(name).is_some_and(|value| !value.as_encoded_bytes().trim_ascii().is_empty())
+    }
+
+    /// Returns the first of these variables that is set.
+    pub(crate) fn first_set(&self, names: &[&'static str]) -> Option<&'static str> {
+        names.iter().find(|name| self.is_set(name)).copied()
     }
 
     /// Returns the fields of those variables that are set, and their values, as envy takes them.

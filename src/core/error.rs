@@ -198,7 +198,7 @@ pub enum Reason {
     },
 }
 
-/// What each error of parsing a value says of a variable.
+/// What each error of parsing a value says of a variable. A text says it itself.
 macro_rules! reasons {
     ($($error:ty: $found:pat => $reason:expr;)+) => {
         $(impl From<$error> for Reason {
@@ -213,6 +213,8 @@ reasons! {
     HostError: error => Reason::NotAHost(error);
     InterfaceError: error => Reason::NotAnInterface(error);
     MungeError: _ => Reason::NotMunge;
+    &str: why => Reason::Malformed(why.to_owned());
+    String: why => Reason::Malformed(why);
     ParseIntError: _ => Reason::NotANumber;
     PortError: _ => Reason::NotAPort;
     PortRangeError: error => Reason::NotAPortRange(error);
@@ -270,8 +272,8 @@ impl Error {
 
     #[doc(hidden)]
     #[must_use]
-    pub fn found(mut self, value: impl Into<String>) -> Error {
-        self.0.value = Some(value.into());
+    pub fn found(mut self, value: impl ToString) -> Error {
+        self.0.value = Some(value.to_string());
         self
     }
 
@@ -295,7 +297,7 @@ impl Error {
             ReadError::NotUnicode { name, value } => {
                 Error::of_setting(Reason::NotUnicode, &name, &value)
             }
-            other => Error::new(Reason::Malformed(other.to_string()), "correct it or unset it"),
+            other => Error::new(other.to_string(), "correct it or unset it"),
         }
     }
 

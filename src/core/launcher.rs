@@ -53,9 +53,7 @@ use crate::cluster::context::Seen;
 use crate::environment::{Environment, Variable};
 use crate::value::name::{self, UnknownName};
 
-pub(crate) use spec::{
-    LauncherSpec, MASTER, Marker, MarkerOf, MpiFamily, Starts, display_variable, first_set,
-};
+pub(crate) use spec::{LauncherSpec, MASTER, Marker, MarkerOf, MpiFamily, Starts};
 
 /// What the file of each launcher uses.
 mod prelude {
@@ -63,9 +61,7 @@ mod prelude {
     pub(super) use crate::error::Error;
     pub(super) use crate::launcher::placement::Placement;
     pub(super) use crate::launcher::sample::{Process, Sample, Setter};
-    pub(super) use crate::launcher::spec::{
-        LauncherSpec, Marker, MpiFamily, Programs, Starts, display_variable, first_set,
-    };
+    pub(super) use crate::launcher::spec::{LauncherSpec, Marker, MpiFamily, Programs, Starts};
     pub(super) use crate::value::sourced::{Sourced, by};
 }
 
@@ -259,9 +255,10 @@ pub(crate) fn specs() -> impl Iterator<Item = &'static LauncherSpec> {
 }
 
 /// Returns the marker of each launcher that may have started this process, innermost first.
-pub(crate) fn markers(environment: &Environment) -> impl Iterator<Item = Marker> {
-    detectors()
-        .filter_map(|(launcher, marker)| Some(Marker { launcher, variable: marker(environment)? }))
+pub(crate) fn markers(environment: &Environment) -> impl Iterator<Item = Marker<'_>> {
+    detectors().filter_map(|(launcher, marker)| {
+        Some(Marker { environment, launcher, variable: marker(environment)? })
+    })
 }
 
 /// Returns how each launcher is detected, in the order of [`Launcher::ALL`].

@@ -12,7 +12,7 @@ use crate::error::Error;
 use crate::launcher::starter::{Starter, ancestors};
 use crate::launcher::{Launcher, markers};
 use crate::value::host::Host;
-use crate::value::port::{Port, PortRange};
+use crate::value::port::PortRange;
 
 pub use crate::cluster::answer::{Answer, PMIX_NAMESPACE, PMIX_RANK, refused};
 pub use crate::cluster::attempt::Attempt;
@@ -133,18 +133,6 @@ impl ClusterInfo {
     }
 }
 
-/// What the other crates ask of a launcher.
-#[doc(hidden)]
-impl Launcher {
-    pub fn mpi_family(self) -> MpiFamily {
-        self.spec().mpi
-    }
-
-    pub fn starts(self) -> Starts {
-        self.spec().starts
-    }
-}
-
 #[doc(hidden)]
 impl Environment {
     /// Returns the number that a variable of mpienv's own holds.
@@ -162,9 +150,4 @@ pub fn programs_above() -> Vec<PathBuf> {
 /// Returns the launchers that have left variables.
 pub fn detected(environment: &Environment) -> impl Iterator<Item = Launcher> {
     markers(environment).map(|marker| marker.launcher)
-}
-
-/// Returns the ports of a range, starting with the one that the number selects.
-pub fn ports_from(range: PortRange, number: u64) -> impl Iterator<Item = Port> {
-    range.ports_from(number)
 }

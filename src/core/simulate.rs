@@ -427,7 +427,7 @@ mod tests {
             let environment = Environment::from_vars(job.environment(0).unwrap());
             let marker = markers(&environment).next().unwrap();
             assert_eq!(marker.launcher, job.launcher());
-            let placement = (spec.read)(&environment, marker).unwrap();
+            let placement = marker.placement().unwrap();
             for local in [&placement.local_rank, &placement.local_size].into_iter().flatten() {
                 let source = &*local.source;
                 let is_read = spec.variables().any(|variable| variable.name == source);

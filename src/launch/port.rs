@@ -4,7 +4,6 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener};
 
 use crate::error::LaunchError;
-use mpienv_core::seam::ports_from;
 use mpienv_core::{Port, PortRange};
 
 /// Where such a port is from.
@@ -20,7 +19,7 @@ const LOOPBACK: [IpAddr; 2] = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6A
 /// numbers of their processes are the same.
 pub(super) fn free_port(range: PortRange, number: u64) -> Result<Port, LaunchError> {
     let mut why = io::Error::from(io::ErrorKind::AddrInUse);
-    for port in ports_from(range, number) {
+    for port in range.ports_from(number) {
         match is_free(port) {
             Ok(true) => return Ok(port),
             Ok(false) => {}

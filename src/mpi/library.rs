@@ -159,7 +159,7 @@ fn names(launcher: Launcher, vars: &MpiVars<'_>) -> Vec<&'static str> {
     let speaks_pmix = plugin.starts_with(b"pmix");
     let open_mpi_first = || [&[OPEN_MPI][..], &MPICH].concat();
     let mpich_first = || [&MPICH[..], &[OPEN_MPI]].concat();
-    match launcher.mpi_family() {
+    match launcher.spec().mpi {
         // Never another MPI's library: MPICH's aborts under Open MPI's mpirun, and Open MPI's runs
         // as rank 0 of 1 under Hydra.
         MpiFamily::OpenMpi => vec![OPEN_MPI],

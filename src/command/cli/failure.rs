@@ -264,8 +264,9 @@ fn has_pmix() -> bool {
 /// Returns whether the process may be the only one on its node, on a platform that does not provide
 /// its place.
 fn may_be_node(error: &Error) -> bool {
-    let is_platform =
-        |launcher: Launcher| launcher == Launcher::User || launcher.starts() == Starts::OnePerNode;
+    let is_platform = |launcher: Launcher| {
+        launcher == Launcher::User || launcher.spec().starts == Starts::OnePerNode
+    };
     let is_task = || error.variable().is_some_and(|name| OF_TASKS.contains(&name));
     error.launcher().map_or_else(is_task, is_platform)
 }

@@ -87,7 +87,8 @@ fn styled_for(stream: &impl RawStream, text: &str) -> String {
 /// what it writes, often into a file.
 fn is_rank() -> bool {
     let environment = Environment::current();
-    let starts_ranks =
-        |launcher: Launcher| launcher.starts() == Starts::Processes && launcher != Launcher::User;
+    let starts_ranks = |launcher: Launcher| {
+        launcher.spec().starts == Starts::Processes && launcher != Launcher::User
+    };
     detected(&environment).any(starts_ranks)
 }

@@ -407,7 +407,7 @@ mod tests {
     fn every_launcher_of_processes_is_known() {
         use mpienv_core::seam::Starts;
         for launcher in
-            Launcher::ALL.iter().filter(|launcher| launcher.starts() == Starts::Processes)
+            Launcher::ALL.iter().filter(|launcher| launcher.spec().starts == Starts::Processes)
         {
             let start = launcher.spec().start;
             let command = start.split('`').nth(1).or(start.split("with ").nth(1));

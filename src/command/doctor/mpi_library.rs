@@ -21,7 +21,7 @@ impl MpiLibrary {
     pub(super) fn here(info: &ClusterInfo, environment: &Environment) -> Option<MpiLibrary> {
         if info.world_size() == 1
             || matches!(
-                info.launcher().mpi_family(),
+                info.launcher().spec().mpi,
                 MpiFamily::CrayMpich | MpiFamily::Pmi | MpiFamily::None
             )
         {
@@ -69,7 +69,7 @@ pub(super) fn differs(
     let mpirun_5 = value("OMPI_VERSION").is_some_and(is_5_or_newer);
     let by_pmix = value("SLURM_MPI_TYPE").is_some_and(|kind| kind.starts_with("pmix"));
     let of_launcher = "put the launcher's MPI first in LD_LIBRARY_PATH, or start the job with the mpiexec of that library";
-    let (is_foreign, remedy) = match info.launcher().mpi_family() {
+    let (is_foreign, remedy) = match info.launcher().spec().mpi {
         MpiFamily::OpenMpi => {
             (!library.is_open_mpi() || mpirun_5 && !library.is_open_mpi_5(), of_launcher)
         }

@@ -7,7 +7,7 @@
 //! learns its number.
 
 use crate::environment::{Environment, Variables as _, variables};
-use crate::error::{Error, Reason, quote};
+use crate::error::{Error, quote};
 use crate::finding::Finding;
 use crate::launcher::alone::BY_ITSELF;
 use crate::value::host::{Host, HostError};
@@ -56,7 +56,7 @@ pub(crate) fn refuse_subtask(environment: &Environment) -> Option<Error> {
     let remedy = format!(
         "start the processes with mpirun in the task's command; or set RANK, WORLD_SIZE and MASTER_ADDR, or {BY_ITSELF}"
     );
-    Some(Error::new(Reason::Malformed(reason.to_owned()), remedy).of(IS_MASTER).found(text))
+    Some(Error::new(reason, remedy).of(IS_MASTER).found(text))
 }
 
 impl AzureVars {

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::cluster::answer::{Answer, PMIX_RANK};
 use crate::cluster::discover::foreign;
 use crate::environment::Environment;
-use crate::error::{Error, Reason};
+use crate::error::Error;
 use crate::launcher::{Launcher, VARIABLES, batch, flux, is_shared, pbs, slurm};
 use crate::value::job::fnv_1a;
 use crate::value::rank::Rank;
@@ -69,20 +69,10 @@ const KEPT: &str = "kept";
 pub(crate) struct Seen(BTreeMap<String, u64>);
 
 impl Seen {
-    /// Records these variables of an environment.
-    pub(crate) fn of<'a>(
-        environment: &Environment,
-        names: impl IntoIterator<Item = &'a str>,
-    ) -> Seen {
-        let set = names
-            .into_iter()
-            .filter_map(|name| Some((name.to_owned(), current(environment, name)?)));
-        Seen(set.collect())
-    }
-
     /// Records every variable that may number a process or a job, as they are now.
     pub(crate) fn now(environment: &Environment) -> Seen {
-        Seen::of(environment, may_number(environment))
+        let hashed = |name: &str| Some((name.to_owned(), current(environment, name)?));
+        Seen(may_number(environment).filter_map(hashed).collect())
     }
 
     /// Records that the variable is set to this value, or unset.
@@ -99,17 +89,17 @@ impl Seen {
     }
 
     /// Returns the environment without what was there before: the variables with the first word of one
-    /// that is recorded and has the same value. `None` if none was set or changed since.
+    /// that is recorded and has the same value. Empty if none was set or changed since.
     ///
     /// The variables of one launcher have their first word in common. If one of them is new, the
     /// others are its own too, although they may have the values that they had.
-    pub(crate) fn since(&self, environment: &Environment) -> Option<Environment> {
+    pub(crate) fn since(&self, environment: &Environment) -> Environment {
         // Users set some of Slurm's variables for a later srun.
         let is_input = |name: &str| Launcher::Slurm.spec().outside.contains(&name);
         let is_new = |name: &&str| self.is_changed(environment, name) && !is_input(name);
         let new: Vec<&str> = may_number(environment).filter(is_new).collect();
         if new.is_empty() {
-            return None;
+            return Environment::default();
         }
         let words: BTreeSet<&str> = new.iter().map(|name| first_word(name)).collect();
         // A number in other words, such as `MPI_RANK`, is not of the launcher whose variables have
@@ -125,7 +115,7 @@ impl Seen {
             !new.contains(word) && (known.contains(word) || self.is_known(environment, name))
         };
         let left: Vec<&str> = environment.names().filter(is_left).collect();
-        Some(environment.with(left.into_iter().map(|name| (name, None))))
+        environment.with(left.into_iter().map(|name| (name, None)))
     }
 
     /// Returns whether a variable was set or changed since. A variable that is merely gone proves
@@ -197,8 +187,7 @@ impl Context {
     pub(crate) fn find(environment: &Environment) -> Result<Option<Context>, Error> {
         let Some(text) = environment.setting_text(CONTEXT)? else { return Ok(None) };
         let unreadable = || {
-            let reason =
-                Reason::Malformed("not in the form that this version of mpienv writes".to_owned());
+            let reason = "not in the form that this version of mpienv writes";
             let remedy = format!("unset {CONTEXT}; mpienv sets it, and nothing else should");
             Error::new(reason, remedy).of(CONTEXT).found(text)
         };
@@ -295,8 +284,8 @@ mod tests {
     #[test]
     fn a_context_is_read_as_it_was_written() {
         let environment =
-            Environment::from_vars([("PMI_RANK", " 1 "), ("PMI_SIZE", "2"), ("BLANK", " ")]);
-        let seen = Seen::of(&environment, ["BLANK", "PMI_RANK", "PMI_SIZE", "RANK"]);
+            Environment::from_vars([("PMI_RANK", " 1 "), ("PMI_SIZE", "2"), ("PMI_ID", " ")]);
+        let seen = Seen::now(&environment);
         assert_eq!(seen.0.keys().collect::<Vec<_>>(), ["PMI_RANK", "PMI_SIZE"]);
         let (master_addr, master_port) =
             (Some("fe80::1%eth0".to_owned()), Some("29500".to_owned()));

@@ -26,9 +26,7 @@ use crate::finding::{Finding, Severity};
 use crate::launcher::placement::Placement;
 use crate::launcher::starter::{ON_ONE_HOST, Starter};
 use crate::launcher::user::WORLD_SIZE;
-use crate::launcher::{
-    Launcher, Marker, Starts, display_variable, is_shared, kubernetes, markers, restarts,
-};
+use crate::launcher::{Launcher, Marker, Starts, is_shared, kubernetes, markers, restarts};
 use crate::value::sourced::{NOT_PROVIDED, Sourced, by, value_of};
 use crate::value::token::Munge;
 
@@ -88,18 +86,17 @@ impl ClusterInfoBuilder {
     ) -> Result<Place<'a>, Error> {
         let context = Context::find(whole)?;
         let choice = choose(whole, explicit, context.as_ref())?;
-        let environment = choice.without_outer(whole, context.as_ref());
+        let environment = choice.without_outer(context.as_ref());
         // A process is deliberately alone if an override says so, or if an exported context does and
         // nothing has changed since.
         let is_unplaced = choice.marker.launcher == Launcher::Alone && explicit.is_none();
         let since = context.as_ref().map(|context| context.seen.since(&environment));
-        let since = since.map(Option::unwrap_or_default);
         let of_own = since.as_ref().filter(|_| choice.is_of_context);
         let unplaced = is_unplaced.then(|| of_own.unwrap_or(&environment).clone());
-        let read = self.placement(&environment, choice.marker, unplaced.as_ref());
+        let read = self.placement(choice.marker.of(&environment), unplaced.as_ref());
         let (mut placement, choice) = match self.overrides.node {
             Some(node) => {
-                let marker = Marker { launcher: Launcher::User, variable: "" };
+                let marker = Marker { launcher: Launcher::User, variable: "", environment: whole };
                 (nodes::node(node, read, whole)?, Choice::new(marker, ASKED))
             }
             None => (read?, choice),
@@ -112,7 +109,7 @@ impl ClusterInfoBuilder {
         }
         placement.launcher.source = match placement.launcher() == choice.marker.launcher {
             true => choice.source.clone(),
-            false => display_variable(whole, &placement.rank.source).into(),
+            false => whole.shown(&placement.rank.source).into(),
         };
         let threads = threads::of_outer(whole, context.as_ref());
         let (own, outer) = match choice.is_of_context {
@@ -141,8 +138,7 @@ impl ClusterInfoBuilder {
     /// `unplaced`, show a job but not this process's place in it.
     fn placement(
         &self,
-        environment: &Environment,
-        marker: Marker,
+        marker: Marker<'_>,
         unplaced: Option<&Environment>,
     ) -> Result<Placement, Error> {
         let answer = self.overrides.answer.as_ref();
@@ -152,8 +148,8 @@ impl ClusterInfoBuilder {
             }
             unplaced::refuse(unplaced).map_or(Ok(()), Err)?;
         }
-        let placement = (marker.launcher.spec().read)(environment, marker)?;
-        unplaced::refuse_worker(environment, &placement)?;
+        let placement = marker.placement()?;
+        unplaced::refuse_worker(marker.environment, &placement).map_or(Ok(()), Err)?;
         match answer {
             Some(answer) => answer.apply_pmix(placement),
             None => Ok(placement),
@@ -175,7 +171,7 @@ struct Place<'a> {
     /// The variables without those that an outer job left.
     environment: Environment,
     placement: Placement,
-    choice: Choice,
+    choice: Choice<'a>,
     /// The variables that may show a job, if none places this process, and no option or variable
     /// asks for that.
     unplaced: Option<Environment>,
@@ -322,13 +318,13 @@ fn platform(environment: &Environment, placement: &Placement) -> Sourced<Option<
     }
     let mut markers = markers(environment).filter(|marker| is_platform(marker.launcher));
     let around = markers.find_map(|marker| {
-        let node = (marker.launcher.spec().read)(environment, marker).ok()?;
+        let node = marker.placement().ok()?;
         // Users set some of these variables by hand, and `exec --per-node` sets torchrun's own.
         let is_pod = environment.is_set(kubernetes::SERVICE);
         let is_sure = !is_shared(marker.variable)
             && value_of(&node.local_size) == Some(1)
             && (is_pod || marker.launcher != Launcher::Kubernetes);
-        let source = || marker.display_variable(environment);
+        let source = || marker.shown();
         is_sure.then(|| Sourced::new(Some(marker.launcher), source()))
     });
     around.unwrap_or(Sourced::new(None, NOT_PROVIDED))

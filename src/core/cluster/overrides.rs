@@ -169,7 +169,7 @@ fn check_others(environment: &Environment) -> Result<(), Error> {
     match environment.setting_text(QUIET)? {
         None | Some("0" | "1") => Ok(()),
         Some(text) => {
-            let reason = Reason::Malformed("not 0 or 1 (silences warnings)".to_owned());
+            let reason = "not 0 or 1 (silences warnings)";
             Err(Error::of_setting(reason, QUIET, text))
         }
     }

@@ -15,7 +15,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     ..LauncherSpec::plain(read)
 };
 
-fn read(_environment: &Environment, marker: Marker) -> Result<Placement, Error> {
+fn read(marker: Marker<'_>) -> Result<Placement, Error> {
     let source = marker.variable;
     marker.place(by(source, 0), by(source, 1))?.with_local(by(source, Some(0)), by(source, Some(1)))
 }

@@ -5,7 +5,6 @@
 
 use std::collections::BTreeMap;
 
-use crate::error::Reason;
 use crate::launcher::named_file;
 use crate::launcher::prelude::*;
 use crate::value::json::Json;
@@ -28,7 +27,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     variables: &[AscendVars::VARIABLES],
     // Clusters set the table for every process, also where another launcher gives the rank.
     marker: |environment| {
-        first_set(environment, &[RANK]).filter(|_| first_set(environment, &[SIZE, TABLE]).is_some())
+        environment.first_set(&[RANK]).filter(|_| environment.first_set(&[SIZE, TABLE]).is_some())
     },
     starts: Starts::Slots,
     start: "set RANK_ID, RANK_SIZE and RANK_TABLE_FILE together",
@@ -41,15 +40,15 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     ..LauncherSpec::plain(read)
 };
 
-fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
-    let vars: AscendVars = marker.read(environment)?;
+fn read(marker: Marker<'_>) -> Result<Placement, Error> {
+    let vars: AscendVars = marker.read()?;
     let rank = by(RANK, vars.rank);
     let Some(path) = vars.table else {
-        let size = vars.size.ok_or_else(|| marker.missing(environment, SIZE))?;
+        let size = vars.size.ok_or_else(|| marker.missing(SIZE))?;
         return marker.place(rank, by(SIZE, size));
     };
-    let malformed = |why: String| marker.launcher.refuse(Reason::Malformed(why), TABLE, &path);
-    let table = named_file::json(environment, marker, TABLE)?;
+    let malformed = |why: String| marker.refuse(why, TABLE, &path);
+    let table = named_file::json(marker, TABLE)?;
     let devices = devices(&table).map_err(malformed)?;
     let count = u32::try_from(devices.len()).unwrap_or(u32::MAX);
     if let Some(size) = vars.size.filter(|&size| size != count) {

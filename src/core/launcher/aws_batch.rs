@@ -20,7 +20,7 @@ variables! {
 
 pub(super) const SPEC: LauncherSpec = LauncherSpec {
     variables: &[AwsBatchVars::VARIABLES],
-    marker: |environment| first_set(environment, &[INDEX, NODES]),
+    marker: |environment| environment.first_set(&[INDEX, NODES]),
     start: "start the process as a multi-node parallel job",
     samples: &[Sample::of(|process, vars| {
         vars.set_all([INDEX, NODES], [process.node, process.nodes]);
@@ -32,12 +32,12 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     ..LauncherSpec::plain(read)
 };
 
-fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
-    let vars: AwsBatchVars = marker.read(environment)?;
+fn read(marker: Marker<'_>) -> Result<Placement, Error> {
+    let vars: AwsBatchVars = marker.read()?;
     let node = marker.place(by(INDEX, vars.index), by(NODES, vars.nodes))?.world();
     let main_index = vars.main_index.unwrap_or_default();
     let main = Rank::new(main_index, vars.nodes)
-        .map_err(|error| marker.launcher.refuse(error, MAIN_INDEX, main_index))?;
+        .map_err(|error| marker.refuse(error, MAIN_INDEX, main_index))?;
     let after = node.index().checked_sub(main.index());
     let rank = after.unwrap_or_else(|| node.index() + (node.size() - main.index()));
     let placement = marker.node(by(INDEX, rank), by(NODES, vars.nodes))?;
@@ -63,8 +63,10 @@ mod tests {
             let index: &str = &u32::to_string(&index);
             let vars =
                 [(INDEX, index), (NODES, "5"), (MAIN_INDEX, "2"), (MAIN_ADDRESS, "10.0.0.9")];
-            let marker = Marker { launcher: Launcher::AwsBatch, variable: INDEX };
-            let placement = read(&Environment::from_vars(vars), marker).unwrap();
+            let environment = Environment::from_vars(vars);
+            let marker =
+                Marker { environment: &environment, launcher: Launcher::AwsBatch, variable: INDEX };
+            let placement = read(marker).unwrap();
             assert_eq!((placement.rank.value, placement.size.value), (rank, 5), "node {index}");
             assert_eq!(value_of(&placement.node_rank), Some(rank), "node {index}");
         }

@@ -15,7 +15,7 @@ use crate::environment::Environment;
 use crate::finding::{Finding, Severity};
 use crate::launcher::alone::BY_ITSELF;
 use crate::launcher::named_file::NodeFile;
-use crate::launcher::{display_variable, first_set, pbs};
+use crate::launcher::pbs;
 
 /// A batch system.
 struct System {
@@ -154,7 +154,7 @@ static SYSTEMS: &[System] = &[
         jobs: &azure::OF_TASKS,
         size: |environment| {
             let (name, hosts) = azure::listed(environment)?;
-            Some(Size::of_hosts(hosts, display_variable(environment, name)))
+            Some(Size::of_hosts(hosts, environment.shown(name)))
         },
         start: "start the program with mpirun in the task's command, which starts every process",
     },
@@ -181,7 +181,7 @@ pub(crate) fn script(environment: &Environment) -> Option<Finding> {
     let System { title, code, runs, start, .. } = *system;
     let size = (system.size)(environment);
     let several = size.as_ref().is_none_or(|size| size.is_several);
-    let shown = display_variable(environment, job);
+    let shown = environment.shown(job);
     let size = size.filter(|size| size.text != shown);
     let size = size.map_or(String::new(), |size| format!(" and {}", size.text));
     let verb = if size.is_empty() { "is" } else { "are" };
@@ -203,7 +203,7 @@ pub(crate) fn is_on_one_host(environment: &Environment) -> bool {
 
 /// Returns the system whose job this process is in, and the variable that shows it.
 fn of_job(environment: &Environment) -> Option<(&'static System, &'static str)> {
-    SYSTEMS.iter().find_map(|system| Some((system, first_set(environment, system.jobs)?)))
+    SYSTEMS.iter().find_map(|system| Some((system, environment.first_set(system.jobs)?)))
 }
 
 /// Returns the size that the number in a variable shows.
@@ -212,7 +212,7 @@ pub(super) fn counted(
     name: &str,
     size: fn(u64, String) -> Size,
 ) -> Option<Size> {
-    Some(size(number(environment, name)?, display_variable(environment, name)))
+    Some(size(number(environment, name)?, environment.shown(name)))
 }
 
 pub(super) fn number(environment: &Environment, name: &str) -> Option<u64> {
@@ -223,5 +223,5 @@ pub(super) fn number(environment: &Environment, name: &str) -> Option<u64> {
 fn pairs(environment: &Environment, name: &str) -> Option<Size> {
     let list = environment.text(name)?;
     let hosts = list.split_ascii_whitespace().step_by(2).count() as u64;
-    Some(Size::of_hosts(hosts, display_variable(environment, name)))
+    Some(Size::of_hosts(hosts, environment.shown(name)))
 }

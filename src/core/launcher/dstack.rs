@@ -20,7 +20,7 @@ variables! {
 
 pub(super) const SPEC: LauncherSpec = LauncherSpec {
     variables: &[DstackVars::VARIABLES],
-    marker: |environment| first_set(environment, &[NODE_RANK, NODES, MASTER, IPS]),
+    marker: |environment| environment.first_set(&[NODE_RANK, NODES, MASTER, IPS]),
     start: "start the process in a task's commands",
     outside: &[GPUS, RUN],
     samples: &[Sample::of(|process, vars| {
@@ -33,8 +33,8 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     ..LauncherSpec::plain(read)
 };
 
-fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
-    let vars: DstackVars = marker.read(environment)?;
+fn read(marker: Marker<'_>) -> Result<Placement, Error> {
+    let vars: DstackVars = marker.read()?;
     let placement = marker.node(by(NODE_RANK, vars.node_rank), by(NODES, vars.nodes))?;
     let placement = placement.with_workers(GPUS, vars.gpus).with_job(RUN, vars.run);
     let placement = placement.with_master(MASTER, vars.master.as_deref())?;

@@ -22,7 +22,7 @@ variables! {
 
 pub(super) const SPEC: LauncherSpec = LauncherSpec {
     variables: &[FluxVars::VARIABLES],
-    marker: |environment| first_set(environment, &[RANK]),
+    marker: |environment| environment.first_set(&[RANK]),
     starts: Starts::Processes,
     start: "start the process with flux run",
     programs: Some(Programs { names: "flux", verbs: "run submit bulksubmit", options: "-n 2" }),
@@ -42,8 +42,8 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     ..LauncherSpec::plain(read)
 };
 
-fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
-    let vars: FluxVars = marker.read(environment)?;
+fn read(marker: Marker<'_>) -> Result<Placement, Error> {
+    let vars: FluxVars = marker.read()?;
     let local_size = match vars.nodes {
         Some(1) => Some(vars.size),
         Some(nodes) if nodes == vars.size => Some(1),
@@ -62,13 +62,10 @@ pub(crate) const ENCLOSING: &str = "FLUX_ENCLOSING_ID";
 
 /// Reports a batch script, which runs only once.
 pub(crate) fn outside_of_jobs(environment: &Environment) -> Option<Finding> {
-    first_set(environment, &[ENCLOSING]).filter(|_| !environment.is_set(JOB_ID))?;
+    environment.first_set(&[ENCLOSING]).filter(|_| !environment.is_set(JOB_ID))?;
     Some(Finding::warning(
         "flux-not-a-task",
-        format!(
-            "{} is set, and this is not a task of a job",
-            display_variable(environment, ENCLOSING)
-        ),
+        format!("{} is set, and this is not a task of a job", environment.shown(ENCLOSING)),
         "Flux runs a batch script once, however many tasks it requests: this process is treated as a single process",
         "start the program with `flux run`, which starts every task",
     ))

@@ -23,7 +23,7 @@ variables! {
 pub(super) const SPEC: LauncherSpec = LauncherSpec {
     variables: &[GoogleBatchVars::VARIABLES],
     marker: |environment| {
-        first_set(environment, &[INDEX, COUNT]).filter(|_| environment.is_set(HOSTS))
+        environment.first_set(&[INDEX, COUNT]).filter(|_| environment.is_set(HOSTS))
     },
     starts: Starts::Slots,
     start: "start the process in a task of a job with requireHostsFile",
@@ -38,10 +38,10 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     ..LauncherSpec::plain(read)
 };
 
-fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
-    let vars: GoogleBatchVars = marker.read(environment)?;
+fn read(marker: Marker<'_>) -> Result<Placement, Error> {
+    let vars: GoogleBatchVars = marker.read()?;
     let (index, count) = (by(INDEX, vars.index), by(COUNT, vars.count));
-    let hosts = NodeFile::read(environment, HOSTS).map(|file| file.hosts as u64);
+    let hosts = NodeFile::read(marker.environment, HOSTS).map(|file| file.hosts as u64);
     match hosts == Some(vars.count.into()) {
         // As many hosts as tasks: each has one.
         true => marker.node(index, count),
@@ -54,8 +54,8 @@ pub(crate) fn task_of_array(environment: &Environment) -> Option<Finding> {
     if environment.text(COUNT).is_some_and(|count| count.trim() == "1") {
         return None;
     }
-    let present = first_set(environment, &[INDEX, COUNT])?;
-    let present = display_variable(environment, present);
+    let present = environment.first_set(&[INDEX, COUNT])?;
+    let present = environment.shown(present);
     Some(Finding::note(
         "place-unknown",
         format!("{present} is set, but {HOSTS} is not"),

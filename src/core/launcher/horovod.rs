@@ -21,7 +21,7 @@ variables! {
 
 pub(super) const SPEC: LauncherSpec = LauncherSpec {
     variables: &[HorovodVars::VARIABLES],
-    marker: |environment| first_set(environment, &[RANK, SIZE]),
+    marker: |environment| environment.first_set(&[RANK, SIZE]),
     starts: Starts::Processes,
     start: "start the process with horovodrun",
     programs: Some(Programs { names: "horovodrun", verbs: "", options: "-np 2" }),
@@ -39,8 +39,8 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     ..LauncherSpec::plain(read)
 };
 
-fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
-    let vars: HorovodVars = marker.read(environment)?;
+fn read(marker: Marker<'_>) -> Result<Placement, Error> {
+    let vars: HorovodVars = marker.read()?;
     let placement = marker
         .place(by(RANK, vars.rank), by(SIZE, vars.size))?
         .with_local(by(LOCAL_RANK, vars.local_rank), by(LOCAL_SIZE, vars.local_size))?;

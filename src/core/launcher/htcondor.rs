@@ -20,7 +20,7 @@ variables! {
 pub(super) const SPEC: LauncherSpec = LauncherSpec {
     variables: &[HtCondorVars::VARIABLES],
     // Some scripts set the size as a number of cores.
-    marker: |environment| first_set(environment, &[RANK]),
+    marker: |environment| environment.first_set(&[RANK]),
     starts: Starts::Slots,
     start: "start the process in a job of the parallel universe",
     one_per_node: "slots of whole machines",
@@ -34,8 +34,8 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     ..LauncherSpec::plain(read)
 };
 
-fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
-    let vars: HtCondorVars = marker.read(environment)?;
+fn read(marker: Marker<'_>) -> Result<Placement, Error> {
+    let vars: HtCondorVars = marker.read()?;
     let placement = marker.place(by(RANK, vars.rank), by(SIZE, vars.size))?;
     Ok(placement.with_job(SPOOL, vars.spool))
 }

@@ -57,7 +57,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
 
 /// Returns a variable that other launchers set too. It counts only if none of them was detected.
 pub(super) fn shared_marker(environment: &Environment) -> Option<&'static str> {
-    first_set(environment, &[RANK, SIZE]).filter(|_| !is_of_flux(environment))
+    environment.first_set(&[RANK, SIZE]).filter(|_| !is_of_flux(environment))
 }
 
 /// Returns whether Flux, started by Hydra, put its own rank and size in these variables. It leaves
@@ -77,8 +77,8 @@ fn set(process: &Process<'_>, vars: &mut Setter) {
     vars.set_all([LOCAL_RANK, LOCAL_SIZE], [process.local_rank, process.local_size]);
 }
 
-fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
-    let vars: HydraVars = marker.read(environment)?;
+fn read(marker: Marker<'_>) -> Result<Placement, Error> {
+    let vars: HydraVars = marker.read()?;
     let placement = marker
         .place(by(RANK, vars.rank), by(SIZE, vars.size))?
         .with_local(by(LOCAL_RANK, vars.local_rank), by(LOCAL_SIZE, vars.local_size))?

@@ -16,7 +16,7 @@ variables! {
 
 pub(super) const SPEC: LauncherSpec = LauncherSpec {
     variables: &[JaxVars::VARIABLES],
-    marker: |environment| first_set(environment, &[RANK, SIZE]),
+    marker: |environment| environment.first_set(&[RANK, SIZE]),
     starts: Starts::Slots,
     start: "set the three variables of JAX together",
     one_per_node: "one process on each node, in a pod; or set RANK, WORLD_SIZE, LOCAL_RANK=0 and LOCAL_WORLD_SIZE=1",
@@ -34,11 +34,11 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     ..LauncherSpec::plain(read)
 };
 
-fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
-    let vars: JaxVars = marker.read(environment)?;
+fn read(marker: Marker<'_>) -> Result<Placement, Error> {
+    let vars: JaxVars = marker.read()?;
     let (rank, size) = (by(RANK, vars.rank), by(SIZE, vars.size));
     // Outside Kubernetes, users also start several processes on one node.
-    let placement = match environment.is_set(SERVICE) {
+    let placement = match marker.environment.is_set(SERVICE) {
         true => marker.node(rank, size)?,
         false => marker.place(rank, size)?,
     };

@@ -20,7 +20,7 @@ variables! {
 
 pub(super) const SPEC: LauncherSpec = LauncherSpec {
     variables: &[JsmVars::VARIABLES],
-    marker: |environment| first_set(environment, &[RANK, SIZE]),
+    marker: |environment| environment.first_set(&[RANK, SIZE]),
     starts: Starts::Processes,
     start: "start the process with jsrun",
     programs: Some(Programs { names: "jsrun", verbs: "", options: "-n 2" }),
@@ -50,8 +50,8 @@ pub(super) fn sets_those_of_open_mpi(environment: &Environment) -> bool {
     })
 }
 
-fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
-    let vars: JsmVars = marker.read(environment)?;
+fn read(marker: Marker<'_>) -> Result<Placement, Error> {
+    let vars: JsmVars = marker.read()?;
     let mut placement = marker
         .place(by(RANK, vars.rank), by(SIZE, vars.size))?
         .with_local(by(LOCAL_RANK, vars.local_rank), by(LOCAL_SIZE, vars.local_size))?;

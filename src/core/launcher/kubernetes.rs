@@ -6,8 +6,7 @@
 //! `JOB-0.SERVICE`. A JobSet counts the pods of each of its jobs from 0: with several jobs, set
 //! `NODE_RANK` and `NNODES`.
 
-use crate::environment::digits;
-use crate::error::{Reason, quote};
+use crate::error::quote;
 use crate::finding::Finding;
 use crate::launcher::prelude::*;
 use crate::launcher::user::{self, LOCAL_WORLD_SIZE};
@@ -43,11 +42,11 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     marker: |environment| {
         let is_indexed = || {
             let by_user = user::of_node(environment).and_then(|name| environment.text(name));
-            first_set(environment, &[COUNT, SIZE]).is_some()
+            environment.first_set(&[COUNT, SIZE]).is_some()
                 && by_user.is_none_or(|node| Some(node) == environment.text(INDEX))
         };
-        let indexed = || first_set(environment, &[INDEX]).filter(|_| is_indexed());
-        first_set(environment, &[NODE_RANK]).or_else(indexed)
+        let indexed = || environment.first_set(&[INDEX]).filter(|_| is_indexed());
+        environment.first_set(&[NODE_RANK]).or_else(indexed)
     },
     start: "set the pod's variables together",
     give_master: "MASTER_ADDR=JOB-0.SERVICE in the pods' template, with a headless Service of that name and \
@@ -70,28 +69,29 @@ pub(super) const ELASTIC: &str = "in the pods of an elastic PyTorchJob start tor
 /// A variable that Kubernetes sets in every pod.
 pub const SERVICE: &str = "KUBERNETES_SERVICE_HOST";
 
-fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
+fn read(marker: Marker<'_>) -> Result<Placement, Error> {
+    let environment = marker.environment;
     if marker.variable == INDEX {
-        let vars: IndexedJobVars = marker.read(environment)?;
-        let size = pods(environment, marker, &vars)?;
+        let vars: IndexedJobVars = marker.read()?;
+        let size = pods(marker, &vars)?;
         let placement = marker.node(by(INDEX, vars.index), size)?;
         return Ok(placement.with_all_workers(SIZE, vars.size));
     }
     if let Some(range) = environment.text(NODES).filter(|nodes| nodes.contains(':')) {
         let why = "it is a range, of which torchrun chooses the number of nodes".to_owned();
-        let error = Error::new(Reason::Malformed(why), ELASTIC).by(marker.launcher);
+        let error = Error::new(why, ELASTIC).by(marker.launcher);
         return Err(error.of(NODES).found(range));
     }
-    let vars: PetVars = marker.read(environment)?;
+    let vars: PetVars = marker.read()?;
     let placement = marker.node(by(NODE_RANK, vars.node_rank), by(NODES, vars.nodes))?;
     let mut placement = placement.with_workers(PER_NODE, vars.per_node);
     // Kubeflow Trainer's number is that of the indexed job. One that counts the pods of a whole
     // JobSet is not below it.
-    let index = environment.text(INDEX).and_then(digits::<u32>);
+    let index = environment.digits::<u32>(INDEX);
     if index.is_some_and(|index| index > vars.node_rank) {
         placement.findings.push(Finding::warning(
             "launchers-disagree",
-            [NODE_RANK, INDEX].map(|name| display_variable(environment, name)).join(", but "),
+            [NODE_RANK, INDEX].map(|name| environment.shown(name)).join(", but "),
             "several pods may have this number, and each of them becomes the same rank",
             format!("unset {NODE_RANK} and {NODES} in the template of the pods, and set NNODES and MASTER_ADDR"),
         ));
@@ -103,14 +103,10 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
 }
 
 /// Returns the number of pods. `WORLD_SIZE` is one only if nothing says that it counts processes.
-fn pods(
-    environment: &Environment,
-    marker: Marker,
-    vars: &IndexedJobVars,
-) -> Result<Sourced<u32>, Error> {
+fn pods(marker: Marker<'_>, vars: &IndexedJobVars) -> Result<Sourced<u32>, Error> {
+    let environment = marker.environment;
     let refuse = |name, value, why: String| {
-        let error = Error::new(Reason::Malformed(why), PODS).by(marker.launcher);
-        Err(error.of(name).found(u32::to_string(&value)))
+        Err(Error::new(why, PODS).by(marker.launcher).of(name).found(value))
     };
     let of_several = environment.text(LOCAL_WORLD_SIZE).filter(|local| *local != "1");
     match (vars.nodes, vars.size, of_several.map(quote)) {
@@ -129,7 +125,7 @@ fn pods(
                 refuse(SIZE, size, why)
             })
         }
-        (None, None, _) => Err(marker.missing(environment, SIZE)),
+        (None, None, _) => Err(marker.missing(SIZE)),
     }
 }
 

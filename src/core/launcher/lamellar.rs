@@ -21,7 +21,7 @@ pub(crate) const SHMEM: &str = "shmem";
 
 pub(super) const SPEC: LauncherSpec = LauncherSpec {
     variables: &[LamellarVars::VARIABLES],
-    marker: |environment| first_set(environment, &[RANK, SIZE]),
+    marker: |environment| environment.first_set(&[RANK, SIZE]),
     starts: Starts::OneNode,
     start: "set Lamellar's variables together",
     // Users select the backend for every program.
@@ -34,8 +34,8 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     ..LauncherSpec::plain(read)
 };
 
-fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
-    let vars: LamellarVars = marker.read(environment)?;
+fn read(marker: Marker<'_>) -> Result<Placement, Error> {
+    let vars: LamellarVars = marker.read()?;
     let placement = marker.place(by(RANK, vars.rank), by(SIZE, vars.size))?;
     let placement = placement.with_job(JOB, vars.job);
     // All ranks are on this node. Lamellar numbers them only by their rank.

@@ -17,7 +17,7 @@ variables! {
 
 pub(super) const SPEC: LauncherSpec = LauncherSpec {
     variables: &[LeaderWorkerSetVars::VARIABLES],
-    marker: |environment| first_set(environment, &[LEADER, SIZE, INDEX]),
+    marker: |environment| environment.first_set(&[LEADER, SIZE, INDEX]),
     start: "start the process in a pod of a LeaderWorkerSet",
     samples: &[Sample::of(|process, vars| {
         vars.set(LEADER, format!("vllm-{}.vllm.default", process.job));
@@ -27,13 +27,13 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     ..LauncherSpec::plain(read)
 };
 
-fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
-    let vars: LeaderWorkerSetVars = marker.read(environment)?;
+fn read(marker: Marker<'_>) -> Result<Placement, Error> {
+    let vars: LeaderWorkerSetVars = marker.read()?;
     let index = match vars.index {
         None if vars.size != 1 => {
             let remedy = "use version 0.6 of LeaderWorkerSet or later, or set it in the pods' template from the label \
                           leaderworkerset.sigs.k8s.io/worker-index";
-            return Err(marker.missing_with(environment, INDEX, remedy));
+            return Err(marker.missing_with(INDEX, remedy));
         }
         index => index.unwrap_or_default(),
     };

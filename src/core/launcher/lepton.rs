@@ -21,7 +21,7 @@ variables! {
 
 pub(super) const SPEC: LauncherSpec = LauncherSpec {
     variables: &[LeptonVars::VARIABLES],
-    marker: |environment| first_set(environment, &[INDEX, WORKERS]),
+    marker: |environment| environment.first_set(&[INDEX, WORKERS]),
     start: "start the process in a batch job's worker",
     // Endpoints and development pods also have these variables.
     outside: &[PREFIX, SUBDOMAIN, GPUS],
@@ -38,8 +38,8 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
 /// The port that Lepton's own script for PyTorch uses.
 const PORT: Option<Port> = Port::new(29400);
 
-fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
-    let vars: LeptonVars = marker.read(environment)?;
+fn read(marker: Marker<'_>) -> Result<Placement, Error> {
+    let vars: LeptonVars = marker.read()?;
     let placement = marker.node(by(INDEX, vars.index), by(WORKERS, vars.workers))?;
     let mut placement = placement.with_workers(GPUS, vars.gpus);
     // If a job has only one worker, its processes must not share a port.

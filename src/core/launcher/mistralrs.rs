@@ -32,8 +32,8 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     variables: &[MistralRsVars::VARIABLES],
     marker: |environment| {
         let is_ring = environment.text(NO_NCCL) == Some("1");
-        let ring = || first_set(environment, &[RING]).filter(|_| is_ring);
-        ring().or_else(|| first_set(environment, &[WORKER, WORKERS, SERVER]))
+        let ring = || environment.first_set(&[RING]).filter(|_| is_ring);
+        ring().or_else(|| environment.first_set(&[WORKER, WORKERS, SERVER]))
     },
     start: "set mistral.rs's variables together on each node",
     // The numbers of GPUs are the same in a job of one node.
@@ -55,15 +55,15 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     ..LauncherSpec::plain(read)
 };
 
-fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
+fn read(marker: Marker<'_>) -> Result<Placement, Error> {
     if marker.variable == RING {
-        return read_ring(environment, marker);
+        return read_ring(marker);
     }
-    let vars: MistralRsVars = marker.read(environment)?;
-    let refuse = |reason: Reason, name, value| marker.launcher.refuse(reason, name, value);
+    let vars: MistralRsVars = marker.read()?;
     if let Some(workers) = vars.workers {
-        let size =
-            workers.checked_add(1).ok_or_else(|| refuse(Reason::NotANumber, WORKERS, workers))?;
+        let size = workers
+            .checked_add(1)
+            .ok_or_else(|| marker.refuse(Reason::NotANumber, WORKERS, workers))?;
         let mut placement = marker.node(by(WORKERS, 0), by(WORKERS, size))?;
         // Only the first node lacks its own address.
         let source = "this is the first node, whose address the others have";
@@ -71,30 +71,31 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
         let placement = placement.with_port(HEAD_PORT, vars.head_port.as_deref())?;
         return Ok(placement.with_workers(LOCAL, vars.local.map(|local| local.to_string())));
     }
-    let missing = |name| marker.missing(environment, name);
+    let missing = |name| marker.missing(name);
     let worker = vars.worker.ok_or_else(|| missing(WORKER))?;
     let global = vars.global.ok_or_else(|| missing(GLOBAL))?;
     let local = vars.local.ok_or_else(|| missing(LOCAL))?;
     let Some(0) = global.checked_rem(local) else {
         let why = format!("it is not a multiple of {LOCAL}=\"{local}\"");
-        return Err(refuse(Reason::Malformed(why), GLOBAL, global));
+        return Err(marker.refuse(why, GLOBAL, global));
     };
     let size = by(format!("{GLOBAL} by {LOCAL}"), global / local);
-    let node = worker.checked_add(1).ok_or_else(|| refuse(Reason::NotANumber, WORKER, worker))?;
+    let node =
+        worker.checked_add(1).ok_or_else(|| marker.refuse(Reason::NotANumber, WORKER, worker))?;
     // The error for a node outside names the worker's own number.
     if node >= size.value {
         let why = format!("there are {} nodes ({})", size.value, size.source);
-        return Err(refuse(Reason::Malformed(why), WORKER, worker));
+        return Err(marker.refuse(why, WORKER, worker));
     }
     let placement = marker.node(by(WORKER, node), size)?;
     let placement = placement.with_workers(LOCAL, Some(local.to_string()));
     placement.with_endpoint(SERVER, vars.server.as_deref())
 }
 
-fn read_ring(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
-    let path = environment.text(RING).unwrap_or_default();
-    let malformed = |why: String| marker.launcher.refuse(Reason::Malformed(why), RING, path);
-    let ring = named_file::json(environment, marker, RING)?;
+fn read_ring(marker: Marker<'_>) -> Result<Placement, Error> {
+    let path = marker.environment.text(RING).unwrap_or_default();
+    let malformed = |why: String| marker.refuse(why, RING, path);
+    let ring = named_file::json(marker, RING)?;
     let number = |name: &str| {
         let number = ring.get(name).and_then(Json::number);
         number.ok_or_else(|| malformed(format!("the file has no number called {name}")))

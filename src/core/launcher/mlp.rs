@@ -21,7 +21,7 @@ variables! {
 
 pub(super) const SPEC: LauncherSpec = LauncherSpec {
     variables: &[MlpVars::VARIABLES],
-    marker: |environment| first_set(environment, &[INDEX, WORKERS, HOST]),
+    marker: |environment| environment.first_set(&[INDEX, WORKERS, HOST]),
     start: "start the process in a worker of a custom task",
     outside: &[ROLE, PORT, GPUS, TASK],
     samples: &[Sample::of(|process, vars| {
@@ -37,8 +37,8 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     ..LauncherSpec::plain(read)
 };
 
-fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
-    let vars: MlpVars = marker.read(environment)?;
+fn read(marker: Marker<'_>) -> Result<Placement, Error> {
+    let vars: MlpVars = marker.read()?;
     // The numbers of parameter servers and schedulers also start at 0.
     if let Some(role) = vars.role.as_deref().filter(|role| !role.eq_ignore_ascii_case("worker")) {
         return Err(marker.cannot_place("only workers are numbered among each other", ROLE, role));
@@ -47,7 +47,7 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     let placement = placement.with_master(HOST, vars.host.as_deref())?;
     let placement = placement.with_workers(GPUS, vars.gpus).with_job(TASK, vars.task);
     let placement = placement.with_port(PORT, vars.port.as_deref())?;
-    let host = |worker: u32| environment.text(&format!("MLP_WORKER_{worker}_HOST"));
+    let host = |worker: u32| marker.environment.text(&format!("MLP_WORKER_{worker}_HOST"));
     let hosts = (0..vars.workers).map_while(host);
     Ok(placement.with_hosts("MLP_WORKER_0_HOST, MLP_WORKER_1_HOST, ...", hosts))
 }

@@ -2,7 +2,6 @@
 //!
 //! With the ring and JACCL, no variable holds the number of processes: a file has an entry for each.
 
-use crate::error::Reason;
 use crate::launcher::named_file;
 use crate::launcher::prelude::*;
 use crate::value::host::Host;
@@ -25,7 +24,7 @@ variables! {
 
 pub(super) const SPEC: LauncherSpec = LauncherSpec {
     variables: &[MlxVars::VARIABLES],
-    marker: |environment| first_set(environment, &[RANK]),
+    marker: |environment| environment.first_set(&[RANK]),
     starts: Starts::Processes,
     start: "start the process with mlx.launch",
     programs: Some(Programs { names: "mlx.launch", verbs: "", options: "-n 2" }),
@@ -40,17 +39,17 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     ..LauncherSpec::plain(read)
 };
 
-fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
-    let vars: MlxVars = marker.read(environment)?;
+fn read(marker: Marker<'_>) -> Result<Placement, Error> {
+    let vars: MlxVars = marker.read()?;
     let rank = by(RANK, vars.rank);
-    let Some(file) = first_set(environment, &[HOST_FILE, DEVICES]) else {
-        let size = vars.size.ok_or_else(|| marker.missing(environment, SIZE))?;
+    let Some(file) = marker.environment.first_set(&[HOST_FILE, DEVICES]) else {
+        let size = vars.size.ok_or_else(|| marker.missing(SIZE))?;
         let placement = marker.place(rank, by(SIZE, size))?;
         return with_master(placement, &vars)?.on_loopback();
     };
-    let path = environment.text(file).unwrap_or_default();
-    let malformed = |why: String| marker.launcher.refuse(Reason::Malformed(why), file, path);
-    let json = named_file::json(environment, marker, file)?;
+    let path = marker.environment.text(file).unwrap_or_default();
+    let malformed = |why: String| marker.refuse(why, file, path);
+    let json = named_file::json(marker, file)?;
     let ranks = json.list().ok_or_else(|| malformed("the file is not a list".to_owned()))?;
     let count = u32::try_from(ranks.len()).unwrap_or(u32::MAX);
     if let Some(size) = vars.size.filter(|&size| size != count) {

@@ -35,7 +35,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
         let role = environment.text(ROLE);
         let is_other = role.is_some_and(|role| role != ROLES[0]);
         let is_worker = || role.is_some() || environment.is_set(WORKERS);
-        let of_worker = || first_set(environment, &[RANK, WORKER]).filter(|_| is_worker());
+        let of_worker = || environment.first_set(&[RANK, WORKER]).filter(|_| is_worker());
         if is_other { Some(ROLE) } else { of_worker() }
     },
     starts: Starts::Processes,
@@ -55,8 +55,8 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     ..LauncherSpec::plain(read)
 };
 
-fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
-    let vars: MsrunVars = marker.read(environment)?;
+fn read(marker: Marker<'_>) -> Result<Placement, Error> {
+    let vars: MsrunVars = marker.read()?;
     let launcher = marker.launcher;
     if let Some(role) = vars.role.as_deref().filter(|role| *role != ROLES[0]) {
         let why = if role == ROLES[1] {
@@ -72,15 +72,15 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     };
     let worker = vars.worker.as_ref().filter(|_| vars.rank.is_none()).map(number).transpose()?;
     let rank = by(RANK, vars.rank).or(by(WORKER, worker));
-    let rank = rank.ok_or_else(|| marker.missing(environment, RANK))?;
+    let rank = rank.ok_or_else(|| marker.missing(RANK))?;
     if let (Some(size), Some(workers)) = (vars.size, vars.workers)
         && size != workers
     {
         let why = format!("it contradicts {WORKERS}=\"{workers}\"");
-        return Err(launcher.refuse(Reason::Malformed(why), SIZE, size));
+        return Err(launcher.refuse(why, SIZE, size));
     }
     let size = by(SIZE, vars.size).or(by(WORKERS, vars.workers));
-    let size = size.ok_or_else(|| marker.missing(environment, WORKERS))?;
+    let size = size.ok_or_else(|| marker.missing(WORKERS))?;
     // Only msrun numbers the devices of a node from 0, and only it sets the rank.
     let device = vars.device.filter(|&device| vars.rank.is_some() && device < size.value);
     let placement = marker.place(rank, size)?.with_local(by(DEVICE, device), None)?;

@@ -32,9 +32,9 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     variables: &[MvapichVars::VARIABLES, MvpVars::VARIABLES],
     marker: |environment| {
         // Version 3 and later provide the rank through PMI.
-        let has_rank = || first_set(environment, &[PMI_ID, PMI_RANK]).is_some();
-        let mvp = || first_set(environment, &[MVP_LOCAL_RANK]).filter(|_| has_rank());
-        first_set(environment, &[RANK, SIZE]).or_else(mvp)
+        let has_rank = || environment.first_set(&[PMI_ID, PMI_RANK]).is_some();
+        let mvp = || environment.first_set(&[MVP_LOCAL_RANK]).filter(|_| has_rank());
+        environment.first_set(&[RANK, SIZE]).or_else(mvp)
     },
     starts: Starts::Processes,
     start: "start the process with mpirun_rsh or mpiexec",
@@ -50,14 +50,14 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     ..LauncherSpec::plain(read)
 };
 
-fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
+fn read(marker: Marker<'_>) -> Result<Placement, Error> {
     if marker.variable != MVP_LOCAL_RANK {
-        let vars: MvapichVars = marker.read(environment)?;
+        let vars: MvapichVars = marker.read()?;
         return marker
             .place(by(RANK, vars.rank), by(SIZE, vars.size))?
             .with_local(by(LOCAL_RANK, vars.local_rank), by(LOCAL_SIZE, vars.local_size));
     }
-    let vars: MvpVars = marker.read(environment)?;
+    let vars: MvpVars = marker.read()?;
     let id = by(PMI_ID, vars.pmi_id.unwrap_or_default());
     let rank = by(PMI_RANK, vars.pmi_rank).unwrap_or(id);
     let placement = marker.place(rank, by(PMI_SIZE, vars.pmi_size))?;

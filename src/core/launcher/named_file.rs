@@ -8,8 +8,7 @@ use std::path::Path;
 use std::{fs, io};
 
 use crate::environment::Environment;
-use crate::error::{Error, Reason};
-use crate::launcher::display_variable;
+use crate::error::Error;
 use crate::launcher::spec::Marker;
 use crate::value::json::{Json, MOST_BYTES};
 use crate::value::printable::counted;
@@ -30,15 +29,9 @@ fn text(path: &OsStr, most: u64) -> io::Result<String> {
 }
 
 /// Reads JSON from the file that a variable names.
-pub(super) fn json(
-    environment: &Environment,
-    marker: Marker,
-    variable: &str,
-) -> Result<Json, Error> {
-    let path = environment.text(variable).unwrap_or_default();
-    parsed(path.as_ref()).map_err(|why| {
-        marker.launcher.refuse(Reason::Malformed(format!("the file {why}")), variable, path)
-    })
+pub(super) fn json(marker: Marker<'_>, variable: &str) -> Result<Json, Error> {
+    let path = marker.environment.text(variable).unwrap_or_default();
+    parsed(path.as_ref()).map_err(|why| marker.refuse(format!("the file {why}"), variable, path))
 }
 
 /// Reads JSON from a file, or returns why that fails: "is not JSON", for example.
@@ -72,6 +65,6 @@ impl NodeFile {
     /// Returns the variable with what its file contains.
     pub(super) fn shown(&self, environment: &Environment, name: &str) -> String {
         let (lines, hosts) = (counted(self.lines, "line"), counted(self.hosts, "host"));
-        format!("{} with {lines} for {hosts}", display_variable(environment, name))
+        format!("{} with {lines} for {hosts}", environment.shown(name))
     }
 }

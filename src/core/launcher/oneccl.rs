@@ -3,10 +3,9 @@
 //! They select no launcher: oneCCL takes the rank and the world size from its caller.
 
 use crate::environment::Environment;
-use crate::error::{Error, Reason};
+use crate::error::Error;
 use crate::finding::Finding;
 use crate::launcher::alone::BY_ITSELF;
-use crate::launcher::{display_variable, first_set};
 
 /// How oneCCL finds the place of a process.
 pub(crate) const BY: &str = "CCL_PROCESS_LAUNCHER";
@@ -29,15 +28,15 @@ pub(crate) fn refuse(environment: &Environment) -> Option<Error> {
     };
     let (name, number) = above(LOCAL_SIZE, 1).or_else(|| above(LOCAL_RANK, 0))?;
     let remedy = format!("{REMEDY}, or {BY_ITSELF}");
-    Some(Error::new(Reason::Malformed(WHY.to_owned()), remedy).of(name).found(number.to_string()))
+    Some(Error::new(WHY, remedy).of(name).found(number))
 }
 
 /// Reports the only process on its node, of which there may be others on other nodes.
 pub(crate) fn only_local(environment: &Environment) -> Option<Finding> {
-    let name = first_set(environment, &[LOCAL_RANK, LOCAL_SIZE])?;
+    let name = environment.first_set(&[LOCAL_RANK, LOCAL_SIZE])?;
     Some(Finding::warning(
         "place-unknown",
-        format!("{} is set, and no launcher's variables are", display_variable(environment, name)),
+        format!("{} is set, and no launcher's variables are", environment.shown(name)),
         format!("{WHY}: mpienv treats this process as the only one"),
         format!("{REMEDY}; or set {BY_ITSELF}"),
     ))

@@ -43,9 +43,9 @@ const LAUNCHED: &str = "PRTE_LAUNCHED";
 pub(super) const SPEC: LauncherSpec = LauncherSpec {
     variables: &[OpenMpiVars::VARIABLES],
     marker: |environment| {
-        let marker = first_set(environment, &[RANK, SIZE]);
+        let marker = environment.first_set(&[RANK, SIZE]);
         // Spectrum MPI's jsrun sets some of these variables too, but starts no mpirun.
-        let has_mpirun = || first_set(environment, &[HNP_URI, LAUNCHED]).is_some();
+        let has_mpirun = || environment.first_set(&[HNP_URI, LAUNCHED]).is_some();
         marker.filter(|_| has_mpirun() || !jsm::sets_those_of_open_mpi(environment))
     },
     starts: Starts::Processes,
@@ -98,8 +98,8 @@ fn set(process: &Process<'_>, vars: &mut Setter) {
     vars.set("PMIX_RANK", process.rank);
 }
 
-fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
-    let mut vars: OpenMpiVars = marker.read(environment)?;
+fn read(marker: Marker<'_>) -> Result<Placement, Error> {
+    let mut vars: OpenMpiVars = marker.read()?;
     // A namespace of version 5 has PRRTE's form `prterun-HOST-1234@1`. Version 4 uses numbers.
     if vars.namespace.as_deref().is_some_and(|namespace| namespace.contains('@')) {
         // Version 5 sets none of these. They belong to an outer job, or another program is meant to
@@ -121,7 +121,7 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     };
     let is_elsewhere = vars.rank == 0 && vars.size != vars.local_size;
     placement.not_master = host.clone().zip(not_here(&vars)).filter(|_| is_elsewhere);
-    match rank_0(&vars, environment) {
+    match rank_0(&vars, marker.environment) {
         Rank0::WithMpirun(proof) => {
             placement.master_addr = by(format!("{HNP_URI}: the host of mpirun, {proof}"), host);
         }
@@ -344,8 +344,10 @@ mod tests {
         let vars = [(RANK, number.as_str()), (SIZE, "4"), (LOCAL_RANK, &local), (LOCAL_SIZE, "2")];
         let vars = vars.into_iter().chain([(HNP_URI, "1.0;tcp://10.77.0.1:1")]);
         let vars = vars.chain([(LOCAL_DAEMON_URI, own.as_str())]).chain(more.iter().copied());
-        let marker = Marker { launcher: Launcher::OpenMpi, variable: RANK };
-        let placement = read(&Environment::from_vars(vars), marker).unwrap();
+        let environment = Environment::from_vars(vars);
+        let marker =
+            Marker { environment: &environment, launcher: Launcher::OpenMpi, variable: RANK };
+        let placement = read(marker).unwrap();
         let host = placement.master_addr.map(|host| host.value.to_string());
         host.ok_or_else(|| placement.master_unknown.unwrap())
     }
@@ -416,8 +418,10 @@ mod tests {
             let vars =
                 [(RANK, rank), (SIZE, "4"), (LOCAL_RANK, rank), (LOCAL_SIZE, "2"), (HNP_URI, here)];
             let vars = vars.into_iter().chain([(LOCAL_DAEMON_URI, own)]);
-            let marker = Marker { launcher: Launcher::OpenMpi, variable: RANK };
-            let master = read(&Environment::from_vars(vars), marker).unwrap().master_addr.unwrap();
+            let environment = Environment::from_vars(vars);
+            let marker =
+                Marker { environment: &environment, launcher: Launcher::OpenMpi, variable: RANK };
+            let master = read(marker).unwrap().master_addr.unwrap();
             assert_eq!(
                 master.source.ends_with("and rank 0 is there"),
                 proven,

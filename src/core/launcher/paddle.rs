@@ -31,8 +31,8 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     // Platforms set the other variables once on each node. Parameter servers have no number.
     marker: |environment| {
         let is_other = || environment.text(ROLE).is_some_and(|role| role != TRAINER);
-        let of_server = || first_set(environment, &[SIZE]).filter(|_| is_other());
-        first_set(environment, &[RANK]).or_else(of_server)
+        let of_server = || environment.first_set(&[SIZE]).filter(|_| is_other());
+        environment.first_set(&[RANK]).or_else(of_server)
     },
     starts: Starts::Processes,
     start: "start the process with `python -m paddle.distributed.launch`",
@@ -54,11 +54,11 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     ..LauncherSpec::plain(read)
 };
 
-fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
-    if let Some(role) = environment.text(ROLE).filter(|role| *role != TRAINER) {
+fn read(marker: Marker<'_>) -> Result<Placement, Error> {
+    if let Some(role) = marker.environment.text(ROLE).filter(|role| *role != TRAINER) {
         return Err(marker.not_a_rank("only a trainer is a rank", ROLE, role));
     }
-    let vars: PaddleVars = marker.read(environment)?;
+    let vars: PaddleVars = marker.read()?;
     let mut placement = marker.place(by(RANK, vars.rank), by(SIZE, vars.size))?;
     let endpoints = vars.endpoints.iter().flat_map(|list| list.split(','));
     let parse = |(host, port): (_, &str)| (host, port.parse().unwrap_or_default());

@@ -20,7 +20,7 @@ variables! {
 
 pub(super) const SPEC: LauncherSpec = LauncherSpec {
     variables: &[PalsVars::VARIABLES],
-    marker: |environment| first_set(environment, &[RANK]),
+    marker: |environment| environment.first_set(&[RANK]),
     starts: Starts::Processes,
     start: "start the process with mpiexec or aprun",
     programs: Some(Programs { names: "mpiexec aprun", verbs: "", options: "-n 2" }),
@@ -38,8 +38,8 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     ..LauncherSpec::plain(read)
 };
 
-fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
-    let vars: PalsVars = marker.read(environment)?;
+fn read(marker: Marker<'_>) -> Result<Placement, Error> {
+    let vars: PalsVars = marker.read()?;
     let placement = marker
         .place(by(RANK, vars.rank), by(SIZE, vars.size))?
         .with_local(by(LOCAL_RANK, vars.local_rank), by(LOCAL_SIZE, vars.local_size))?

@@ -6,10 +6,9 @@
 //! lists the processes in a file.
 
 use crate::environment::Environment;
-use crate::error::{Error, Reason};
+use crate::error::Error;
 use crate::launcher::alone::BY_ITSELF;
 use crate::launcher::batch::{Size, counted, number};
-use crate::launcher::display_variable;
 use crate::launcher::named_file::NodeFile;
 
 pub(super) const JOB: &str = "PBS_JOBID";
@@ -34,7 +33,7 @@ pub(crate) fn refuse_task(environment: &Environment) -> Option<Error> {
     );
     let reason =
         "pbsdsh has started this process, and no variable tells how many processes there are";
-    Some(Error::new(Reason::Malformed(reason.to_owned()), remedy).of(TASK).found(number))
+    Some(Error::new(reason, remedy).of(TASK).found(number))
 }
 
 /// Returns what the file of nodes or Torque's variables say about the job's size.
@@ -71,6 +70,6 @@ fn torque(environment: &Environment) -> Option<Size> {
 /// The size of a job whose file of nodes is not there, as in a container: it may have several
 /// processes. The file of another process's environment is not looked for.
 fn unread(environment: &Environment) -> Size {
-    let text = format!("{}, which cannot be read,", display_variable(environment, NODE_FILE));
+    let text = format!("{}, which cannot be read,", environment.shown(NODE_FILE));
     Size { is_several: environment.is_current(), hosts: None, text }
 }

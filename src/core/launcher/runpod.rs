@@ -24,8 +24,8 @@ variables! {
 /// nodes do not: only RunPod's own names show RunPod.
 pub(super) fn marker(environment: &Environment) -> Option<&'static str> {
     let is_node = || [NODE_RANK, NODES].iter().all(|name| environment.is_set(name));
-    let own = || first_set(environment, &[TRAINERS, POD]).filter(|_| is_node());
-    first_set(environment, &[PRIMARY]).or_else(own)
+    let own = || environment.first_set(&[TRAINERS, POD]).filter(|_| is_node());
+    environment.first_set(&[PRIMARY]).or_else(own)
 }
 
 pub(super) const SPEC: LauncherSpec = LauncherSpec {
@@ -45,8 +45,8 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     ..LauncherSpec::plain(read)
 };
 
-fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
-    let vars: RunPodVars = marker.read(environment)?;
+fn read(marker: Marker<'_>) -> Result<Placement, Error> {
+    let vars: RunPodVars = marker.read()?;
     let placement = marker.node(by(NODE_RANK, vars.node_rank), by(NODES, vars.nodes))?;
     placement.with_workers(TRAINERS, vars.trainers).with_master(PRIMARY, vars.primary.as_deref())
 }

@@ -6,7 +6,7 @@
 //! If SageMaker's support for MPI or torchrun is on, those launchers are detected first. Under MPI,
 //! `SM_CURRENT_HOST` is the same everywhere.
 
-use crate::error::{Reason, quote};
+use crate::error::quote;
 use crate::launcher::named_file;
 use crate::launcher::prelude::*;
 use crate::value::json::Json;
@@ -29,7 +29,7 @@ variables! {
 
 pub(super) const SPEC: LauncherSpec = LauncherSpec {
     variables: &[SageMakerVars::VARIABLES],
-    marker: |environment| first_set(environment, &[CURRENT, HOSTS, JOB]),
+    marker: |environment| environment.first_set(&[CURRENT, HOSTS, JOB]),
     start: "start the process as SageMaker's entry point",
     outside: &[GPUS, GROUPS, BASE],
     samples: &[Sample::of(|process, vars| {
@@ -41,16 +41,16 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     ..LauncherSpec::plain(read)
 };
 
-fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
-    let vars: SageMakerVars = marker.read(environment)?;
+fn read(marker: Marker<'_>) -> Result<Placement, Error> {
+    let vars: SageMakerVars = marker.read()?;
     let base = vars.base.as_deref().unwrap_or("/opt/ml");
     let file = (marker.variable == JOB).then(|| format!("{base}/input/config/resourceconfig.json"));
     let [source, own] = if file.is_some() { [JOB; 2] } else { [HOSTS, CURRENT] };
     let value = if file.is_some() { &vars.job } else { &vars.hosts };
-    let value = value.as_deref().ok_or_else(|| marker.missing(environment, source))?;
+    let value = value.as_deref().ok_or_else(|| marker.missing(source))?;
     let malformed = |why: &str| {
         let why = file.as_ref().map_or(why.to_owned(), |file| format!("{file} {why}"));
-        marker.launcher.refuse(Reason::Malformed(why), source, value)
+        marker.refuse(why, source, value)
     };
     let [hosts, current, groups] = match &file {
         Some(file) => {
@@ -72,7 +72,7 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
         hosts.ok_or_else(|| malformed("does not list hosts, like [\"algo-1\",\"algo-2\"]"))?;
     let current = current.as_ref().and_then(Json::text).ok_or_else(|| match &file {
         Some(_) => malformed("has no current_host"),
-        None => marker.missing(environment, CURRENT),
+        None => marker.missing(CURRENT),
     })?;
     let Some(index) = hosts.iter().position(|host| *host == current) else {
         return Err(malformed(&format!("does not list this host, {}", quote(current))));

@@ -30,7 +30,7 @@ variables! {
 
 pub(super) const SPEC: LauncherSpec = LauncherSpec {
     variables: &[SkyPilotVars::VARIABLES, SetupVars::VARIABLES],
-    marker: |environment| first_set(environment, &[NODE_RANK, NODES, IPS, SETUP_RANK, SETUP_IPS]),
+    marker: |environment| environment.first_set(&[NODE_RANK, NODES, IPS, SETUP_RANK, SETUP_IPS]),
     start: "start the process in a task's run commands",
     outside: &[GPUS, TASK],
     samples: &[Sample::of(|process, vars| {
@@ -42,15 +42,15 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     ..LauncherSpec::plain(read)
 };
 
-fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
+fn read(marker: Marker<'_>) -> Result<Placement, Error> {
     if [SETUP_RANK, SETUP_IPS].contains(&marker.variable) {
-        let vars: SetupVars = marker.read(environment)?;
+        let vars: SetupVars = marker.read()?;
         let nodes = u32::try_from(vars.ips.lines().count()).unwrap_or(u32::MAX);
         let placement = marker.node(by(SETUP_RANK, vars.rank), by(SETUP_IPS, nodes))?;
         let placement = placement.with_master(SETUP_IPS, vars.ips.lines().next())?;
         return Ok(placement.with_hosts(SETUP_IPS, vars.ips.lines()));
     }
-    let vars: SkyPilotVars = marker.read(environment)?;
+    let vars: SkyPilotVars = marker.read()?;
     let placement = marker.node(by(NODE_RANK, vars.node_rank), by(NODES, vars.nodes))?;
     let placement = placement.with_workers(GPUS, vars.gpus).with_job(TASK, vars.task);
     let Some(ips) = vars.ips else { return Ok(placement) };

@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 
 use self::components::with_components;
 use crate::environment::Environment;
-use crate::error::{Reason, quote};
+use crate::error::quote;
 use crate::finding::{Finding, Severity};
 use crate::hostlist::{Hostlist, HostlistError};
 use crate::launcher::Launcher;
@@ -45,7 +45,7 @@ variables! {
 
 pub(super) const SPEC: LauncherSpec = LauncherSpec {
     variables: &[SlurmVars::VARIABLES],
-    marker: |environment| first_set(environment, &[RANK]).filter(|_| is_step(environment)),
+    marker: |environment| environment.first_set(&[RANK]).filter(|_| is_step(environment)),
     starts: Starts::Processes,
     start: "start the process with srun",
     programs: Some(Programs { names: "srun", verbs: "", options: "-n 2" }),
@@ -149,23 +149,23 @@ fn is_step(environment: &Environment) -> bool {
 
 /// Returns the error for a task of a step of several that has lost its rank: each would be rank 0 of 1.
 pub(crate) fn refuse_task(environment: &Environment) -> Option<Error> {
-    let size = first_set(environment, &[STEP_SIZE, SIZE]).filter(|_| is_step(environment));
+    let size = environment.first_set(&[STEP_SIZE, SIZE]).filter(|_| is_step(environment));
     let variable = size.filter(|size| environment.get_str(size) != Ok(Some("1")))?;
-    let marker = Marker { launcher: Launcher::Slurm, variable };
+    let marker = Marker { environment, launcher: Launcher::Slurm, variable };
     let remedy =
         format!("start the process with srun, and do not unset {RANK}; or set {BY_ITSELF}");
-    Some(marker.missing_with(environment, RANK, remedy))
+    Some(marker.missing_with(RANK, remedy))
 }
 
 /// Reports a batch script or the shell of an allocation. It has some of a task's variables but is
 /// not a task.
 pub(crate) fn outside_of_steps(environment: &Environment) -> Option<Finding> {
-    let evidence = first_set(environment, &[RANK, JOB_ID, OLD_JOB_ID]);
+    let evidence = environment.first_set(&[RANK, JOB_ID, OLD_JOB_ID]);
     let evidence = evidence.filter(|_| !is_step(environment))?;
     // The number of tasks is that of the first component.
     let sizes = [COMPONENTS, SIZE, OLD_SIZE, NODES, JOB_NODES, PER_NODE];
     // Slurm tells every script the number of nodes, so some of this process's variables are lost.
-    if evidence == RANK && first_set(environment, &sizes).is_none() {
+    if evidence == RANK && environment.first_set(&sizes).is_none() {
         return None;
     }
     let is_of_several = |name: &&str| !matches!(environment.get_str(name), Ok(None | Some("1")));
@@ -180,9 +180,9 @@ pub(crate) fn outside_of_steps(environment: &Environment) -> Option<Finding> {
     let several = several.or(Some(NODE_ID).filter(is_elsewhere));
     // If the job has one task, a script without srun is just as good.
     let is_small = several.is_none();
-    let shown = display_variable(environment, evidence);
-    let shown = match several.or(first_set(environment, &[COMPONENTS, SIZE])) {
-        Some(size) => format!("{shown} and {} are", display_variable(environment, size)),
+    let shown = environment.shown(evidence);
+    let shown = match several.or(environment.first_set(&[COMPONENTS, SIZE])) {
+        Some(size) => format!("{shown} and {} are", environment.shown(size)),
         None => format!("{shown} is"),
     };
     Some(Finding::new(
@@ -201,12 +201,12 @@ pub(crate) fn is_on_one_node(environment: &Environment) -> bool {
         && [NODES, JOB_NODES, COMPONENTS].into_iter().all(is_not_several)
 }
 
-fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
-    let vars: SlurmVars = marker.read(environment)?;
+fn read(marker: Marker<'_>) -> Result<Placement, Error> {
+    let vars: SlurmVars = marker.read()?;
     let size = by(STEP_SIZE, vars.step_size).or(by(SIZE, vars.size));
-    let size = size.ok_or_else(|| marker.missing(environment, STEP_SIZE))?;
+    let size = size.ok_or_else(|| marker.missing(STEP_SIZE))?;
     let malformed = |variable: &str, form: &str, text: &str| {
-        marker.launcher.refuse(Reason::Malformed(format!("not of the form {form}")), variable, text)
+        marker.refuse(format!("not of the form {form}"), variable, text)
     };
     let here = |text: &str| ranks_here(text).ok_or_else(|| malformed(RANKS_HERE, "0,1,4", text));
     let here = vars.ranks_here.as_deref().map(here).transpose()?;
@@ -239,7 +239,7 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
         let is_block = vars.distribution.as_deref().is_none_or(|dealt| dealt.starts_with("block"));
         placement.ranks_per_host = ranks_per_node.filter(|_| is_block);
         if let Some(components) = vars.components {
-            placement = with_components(environment, marker, placement, list, components)?;
+            placement = with_components(marker, placement, list, components)?;
         }
         if vars.distribution.as_deref() == Some("arbitrary") && may_be_several {
             placement.master_doubt = Some(arbitrary(list));
@@ -264,7 +264,7 @@ fn check_step(
     local_size: Option<u32>,
 ) -> Result<(), Error> {
     let refuse = |variable: &str, value: u32, others: String| {
-        let reason = Reason::Malformed(format!("it contradicts {others}"));
+        let reason = format!("it contradicts {others}");
         Err(placement.launcher().refuse(reason, variable, value))
     };
     if let (Some(nodes), Some(list)) = (vars.step_nodes, &vars.nodelist)
@@ -315,11 +315,15 @@ fn ranks_of_node(groups: &[(u32, u32)], node: u32) -> Option<u32> {
 }
 
 /// Adds the hosts of a step. The first one is rank 0's.
-fn with_hosts(marker: Marker, mut placement: Placement, list: &str) -> Result<Placement, Error> {
-    let refuse = |reason| marker.launcher.refuse(reason, NODELIST, list);
-    let malformed = |error: HostlistError| refuse(Reason::Malformed(error.to_string()));
+fn with_hosts(
+    marker: Marker<'_>,
+    mut placement: Placement,
+    list: &str,
+) -> Result<Placement, Error> {
+    let malformed = |error: HostlistError| marker.refuse(error.to_string(), NODELIST, list);
     let parsed = Hostlist::parse(list).map_err(malformed)?;
-    let host = parsed.first().parse().map_err(|error: HostError| refuse(error.into()))?;
+    let not_a_host = |error: HostError| marker.refuse(error, NODELIST, list);
+    let host = parsed.first().parse().map_err(not_a_host)?;
     placement.master_addr = Some(Sourced::new(host, format!("{NODELIST}: the first host")));
     Ok(placement.with_hosts(NODELIST, parsed.iter()))
 }
@@ -415,8 +419,10 @@ mod tests {
         let vars = [(RANK, "0"), (LOCAL_RANK, "0"), (STEP_ID, "0")]
             .into_iter()
             .chain(more.iter().copied());
-        let marker = Marker { launcher: Launcher::Slurm, variable: RANK };
-        read(&Environment::from_vars(vars), marker).unwrap()
+        let environment = Environment::from_vars(vars);
+        let marker =
+            Marker { environment: &environment, launcher: Launcher::Slurm, variable: RANK };
+        read(marker).unwrap()
     }
 
     #[test]

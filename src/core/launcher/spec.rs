@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use crate::environment::{Environment, ReadError, Variable, Variables};
-use crate::error::{Error, Reason, quote};
+use crate::error::{Error, Reason};
 use crate::launcher::Launcher;
 use crate::launcher::alone::BY_ITSELF;
 use crate::launcher::placement::Placement;
@@ -23,8 +23,9 @@ pub struct LauncherSpec {
     /// Returns the variable that identifies this launcher. Half of a pair is enough: reading then
     /// reports the error.
     pub(crate) marker: MarkerOf,
-    pub(crate) read: fn(&Environment, Marker) -> Result<Placement, Error>,
-    pub(crate) starts: Starts,
+    pub(crate) read: fn(Marker<'_>) -> Result<Placement, Error>,
+    /// How many processes it starts, and from where.
+    pub starts: Starts,
     /// How to start a process.
     pub start: &'static str,
     /// The programs that start a job's processes on all nodes; `None` if no command does.
@@ -39,7 +40,7 @@ pub struct LauncherSpec {
     /// devices.
     pub devices: Option<&'static str>,
     /// The MPI whose programs it starts.
-    pub(crate) mpi: MpiFamily,
+    pub mpi: MpiFamily,
     /// Variables that hold a process's place on its node, which the workers that it starts must not
     /// inherit.
     pub(crate) local: &'static [&'static str],
@@ -115,9 +116,7 @@ pub enum MpiFamily {
 impl LauncherSpec {
     /// A launcher that is read by this function: one that has no command, and sets only its own
     /// variables, and not the master's, as most platforms.
-    pub(crate) const fn plain(
-        read: fn(&Environment, Marker) -> Result<Placement, Error>,
-    ) -> LauncherSpec {
+    pub(crate) const fn plain(read: fn(Marker<'_>) -> Result<Placement, Error>) -> LauncherSpec {
         LauncherSpec {
             variables: &[],
             marker: |_| None,
@@ -158,7 +157,7 @@ impl Launcher {
     pub fn refuse(self, reason: impl Into<Reason>, variable: &str, value: impl ToString) -> Error {
         let start = self.spec().start;
         let remedy = format!("{start}, or unset {variable} if it is left from another job");
-        Error::new(reason, remedy).by(self).of(variable.to_owned()).found(value.to_string())
+        Error::new(reason, remedy).by(self).of(variable.to_owned()).found(value)
     }
 
     /// Parses the host that a variable names.
@@ -167,14 +166,25 @@ impl Launcher {
     }
 }
 
-/// The variable that showed which launcher started this process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Marker {
+/// The variable that showed which launcher started the process of an environment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Marker<'a> {
+    pub environment: &'a Environment,
     pub launcher: Launcher,
     pub variable: &'static str,
 }
 
-impl Marker {
+impl<'a> Marker<'a> {
+    /// Returns the same marker of another environment.
+    pub(crate) fn of<'b>(self, environment: &'b Environment) -> Marker<'b> {
+        Marker { environment, ..self }
+    }
+
+    /// Reads what the launcher provides.
+    pub(crate) fn placement(self) -> Result<Placement, Error> {
+        (self.launcher.spec().read)(self)
+    }
+
     /// Returns whether the variable numbers a process or a node, rather than counting them.
     pub(crate) fn is_of_rank(self) -> bool {
         let mut variables = self.launcher.variables();
@@ -195,37 +205,35 @@ impl Marker {
     }
 
     /// Reads the launcher's variables.
-    pub(crate) fn read<T: Variables>(self, environment: &Environment) -> Result<T, Error> {
+    pub(crate) fn read<T: Variables>(self) -> Result<T, Error> {
         let launcher = self.launcher;
-        T::read(environment).map_err(|error| match error {
-            ReadError::Missing { name } => self.missing(environment, &name),
-            ReadError::NotUnicode { name, value } => {
-                launcher.refuse(Reason::NotUnicode, &name, value)
-            }
-            ReadError::Invalid { name, value, .. } => {
-                launcher.refuse(Reason::NotANumber, &name, value)
-            }
-            ReadError::Other(text) => {
-                Error::new(Reason::Malformed(text), launcher.spec().start).by(launcher)
-            }
+        T::read(self.environment).map_err(|error| match error {
+            ReadError::Missing { name } => self.missing(&name),
+            ReadError::NotUnicode { name, value } => self.refuse(Reason::NotUnicode, &name, value),
+            ReadError::Invalid { name, value, .. } => self.refuse(Reason::NotANumber, &name, value),
+            ReadError::Other(text) => Error::new(text, launcher.spec().start).by(launcher),
         })
     }
 
+    /// Returns the error for a value that a variable of the launcher cannot have.
+    pub(crate) fn refuse(self, why: impl Into<Reason>, name: &str, value: impl ToString) -> Error {
+        self.launcher.refuse(why, name, value)
+    }
+
     /// Returns the error for a variable that is missing although the marker is set.
-    pub(crate) fn missing(self, environment: &Environment, name: &str) -> Error {
+    pub(crate) fn missing(self, name: &str) -> Error {
         let start = self.launcher.spec().start;
         let remedy = format!("{start}, or unset {}", self.variable);
-        self.missing_with(environment, name.to_owned(), remedy)
+        self.missing_with(name.to_owned(), remedy)
     }
 
     /// Returns the same error with its own remedy.
     pub(crate) fn missing_with(
         self,
-        environment: &Environment,
         name: impl Into<Cow<'static, str>>,
         remedy: impl Into<Cow<'static, str>>,
     ) -> Error {
-        let present = self.display_variable(environment);
+        let present = self.shown();
         Error::new(Reason::Missing { present }, remedy).by(self.launcher).of(name)
     }
 
@@ -243,26 +251,15 @@ impl Marker {
     }
 
     fn unplaced(self, why: &str, variable: &'static str, value: &str, remedy: String) -> Error {
-        let reason = Reason::Malformed(format!("it does not determine the rank: {why}"));
+        let reason = format!("it does not determine the rank: {why}");
         Error::new(reason, remedy).by(self.launcher).of(variable).found(value)
     }
 
     /// Returns the marker with its value, as the source of the choice.
-    pub(crate) fn display_variable(self, environment: &Environment) -> String {
+    pub(crate) fn shown(self) -> String {
         match self.launcher {
             Launcher::Alone => self.variable.to_owned(),
-            _ => display_variable(environment, self.variable),
+            _ => self.environment.shown(self.variable),
         }
     }
-}
-
-/// Returns the first of these variables that is set.
-pub(crate) fn first_set(environment: &Environment, names: &[&'static str]) -> Option<&'static str> {
-    names.iter().find(|name| environment.is_set(name)).copied()
-}
-
-/// Returns a variable with its value: `OMPI_COMM_WORLD_RANK="3"`.
-pub(crate) fn display_variable(environment: &Environment, name: &str) -> String {
-    let value = environment.get(name).map(std::ffi::OsStr::to_string_lossy).unwrap_or_default();
-    format!("{name}={}", quote(value.trim()))
 }

@@ -18,7 +18,7 @@ variables! {
 
 pub(super) const SPEC: LauncherSpec = LauncherSpec {
     variables: &[SubmititLocalVars::VARIABLES],
-    marker: |environment| first_set(environment, &[RANK, SIZE]),
+    marker: |environment| environment.first_set(&[RANK, SIZE]),
     starts: Starts::OneNode,
     start: "start the process with submitit's local executor",
     local: &[LOCAL_RANK],
@@ -30,8 +30,8 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     ..LauncherSpec::plain(read)
 };
 
-fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
-    let vars: SubmititLocalVars = marker.read(environment)?;
+fn read(marker: Marker<'_>) -> Result<Placement, Error> {
+    let vars: SubmititLocalVars = marker.read()?;
     // The executor starts tasks on this machine only.
     let local_rank = by(LOCAL_RANK, vars.local_rank.unwrap_or(vars.rank));
     let local_size = by("all tasks are on this machine", vars.size);

@@ -28,8 +28,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     variables: &[TfConfigVars::VARIABLES],
     marker: |environment| {
         let is_cluster = |text: &str| !matches!(Json::parse(text), Ok(json) if is_by_itself(&json));
-        first_set(environment, &[CONFIG])
-            .filter(|_| environment.text(CONFIG).is_none_or(is_cluster))
+        environment.first_set(&[CONFIG]).filter(|_| environment.text(CONFIG).is_none_or(is_cluster))
     },
     starts: Starts::Slots,
     start: "set TF_CONFIG to the process's own task",
@@ -65,10 +64,10 @@ fn is_by_itself(config: &Json) -> bool {
         && number.unwrap_or(0) == 0
 }
 
-fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
-    let vars: TfConfigVars = marker.read(environment)?;
+fn read(marker: Marker<'_>) -> Result<Placement, Error> {
+    let vars: TfConfigVars = marker.read()?;
     let text = &vars.config;
-    let malformed = |why: String| marker.launcher.refuse(Reason::Malformed(why), CONFIG, text);
+    let malformed = |why: String| marker.refuse(why, CONFIG, text);
     let config = Json::parse(text).map_err(|error| malformed(error.to_string()))?;
     let Some(Json::Object(tasks)) = config.get(CLUSTER) else {
         return Err(malformed(format!("not an object of JSON with the object {CLUSTER}")));

@@ -14,7 +14,7 @@ variables! {
 
 pub(super) const SPEC: LauncherSpec = LauncherSpec {
     variables: &[TorchCommsVars::VARIABLES],
-    marker: |environment| first_set(environment, &[RANK, SIZE]),
+    marker: |environment| environment.first_set(&[RANK, SIZE]),
     starts: Starts::Slots,
     start: "set TORCHCOMM_RANK and TORCHCOMM_SIZE together",
     one_per_node: "RANK, WORLD_SIZE, LOCAL_RANK=0 and LOCAL_WORLD_SIZE=1 besides",
@@ -24,7 +24,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     ..LauncherSpec::plain(read)
 };
 
-fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
-    let vars: TorchCommsVars = marker.read(environment)?;
+fn read(marker: Marker<'_>) -> Result<Placement, Error> {
+    let vars: TorchCommsVars = marker.read()?;
     marker.place(by(RANK, vars.rank), by(SIZE, vars.size))
 }

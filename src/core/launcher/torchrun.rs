@@ -30,7 +30,7 @@ variables! {
 
 pub(super) const SPEC: LauncherSpec = LauncherSpec {
     variables: &[TorchrunVars::VARIABLES],
-    marker: |environment| first_set(environment, &[RUN_ID]),
+    marker: |environment| environment.first_set(&[RUN_ID]),
     starts: Starts::Processes,
     start: "start the process with torchrun",
     one_per_node: "`torchrun --nproc-per-node 1`, or omit torchrun",
@@ -58,8 +58,8 @@ pub(crate) fn run_with_agent_store(environment: &Environment) -> Option<&str> {
     environment.text(RUN_ID).filter(|_| environment.text(AGENT_STORE) == Some("True"))
 }
 
-fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
-    let vars: TorchrunVars = marker.read(environment)?;
+fn read(marker: Marker<'_>) -> Result<Placement, Error> {
+    let vars: TorchrunVars = marker.read()?;
     let placement = marker
         .place(by(RANK, vars.rank), by(SIZE, vars.size))?
         .with_local(Some(by(LOCAL_RANK, vars.local_rank)), Some(by(LOCAL_SIZE, vars.local_size)))?;

@@ -4,7 +4,6 @@
 //! unchanged.
 
 use crate::environment::digits;
-use crate::error::Reason;
 use crate::launcher::alone::BY_ITSELF;
 use crate::launcher::prelude::*;
 use crate::launcher::{Launcher, MASTER, kubernetes, runpod};
@@ -70,8 +69,8 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
                 || runpod::marker(environment).is_some()
                 || of_node(environment).is_some()
         };
-        let size = || first_set(environment, &[WORLD_SIZE]).filter(|_| !is_elsewhere());
-        first_set(environment, &[RANK]).or_else(|| of_process(environment)).or_else(size)
+        let size = || environment.first_set(&[WORLD_SIZE]).filter(|_| !is_elsewhere());
+        environment.first_set(&[RANK]).or_else(|| of_process(environment)).or_else(size)
     },
     starts: Starts::Processes,
     start: "set RANK, WORLD_SIZE and the related variables together",
@@ -90,16 +89,16 @@ pub(super) fn set(process: &Process<'_>, vars: &mut Setter) {
     vars.set(MASTER[1], 29500);
 }
 
-fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
-    let vars: UserVars = marker.read(environment)?;
+fn read(marker: Marker<'_>) -> Result<Placement, Error> {
+    let environment = marker.environment;
+    let vars: UserVars = marker.read()?;
     if marker.variable == NODE_RANK {
-        return read_node_rank(environment, marker, &vars);
+        return read_node_rank(marker, &vars);
     }
-    let known =
-        |name, value: Option<u32>| by(name, value).ok_or_else(|| marker.missing(environment, name));
+    let known = |name, value: Option<u32>| by(name, value).ok_or_else(|| marker.missing(name));
     let (rank, size) = (known(RANK, vars.rank)?, known(WORLD_SIZE, vars.world_size)?);
     let no_local = vars.local_rank.is_none() && vars.local_world_size.is_none();
-    let has_platform = first_set(environment, PLATFORMS).is_some();
+    let has_platform = environment.first_set(PLATFORMS).is_some();
     // A process that a pod has started beside others, with the pod's own number as its rank.
     if has_platform
         && vars.node_rank == Some(rank.value)
@@ -107,19 +106,19 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     {
         let why =
             "RANK is the pod's number, as NODE_RANK is, and this process is not the pod's first";
-        return Err(marker.launcher.refuse(Reason::Malformed(why.to_owned()), LOCAL_RANK, local));
+        return Err(marker.refuse(why, LOCAL_RANK, local));
     }
     if no_local
         && vars.node_rank.is_none_or(|node| node == rank.value)
         && has_platform
         && !is_on_masters_host(environment, rank.value)
     {
-        let pod = marker.read::<PodVars>(environment)?;
-        let pods = pods(environment, marker, rank.value, size, pod.pet_nproc.as_deref())?;
+        let pod = marker.read::<PodVars>()?;
+        let pods = pods(marker, rank.value, size, pod.pet_nproc.as_deref())?;
         if let Some(other) = other_nodes(environment, pods.value) {
             let why = format!("{}=\"{}\" is the number of nodes here", pods.source, pods.value);
-            let error = Error::new(Reason::Malformed(why), NODES_DIFFER).by(marker.launcher);
-            return Err(error.of(other.source).found(other.value.to_string()));
+            let error = Error::new(why, NODES_DIFFER).by(marker.launcher);
+            return Err(error.of(other.source).found(other.value));
         }
         let has_others = rank.value == 0 && pods.value > 1;
         let mut placement = marker.node(rank, pods)?;
@@ -164,13 +163,12 @@ fn is_localhost_of_master(environment: &Environment) -> bool {
 /// Returns the number of pods, of which this one is the number `rank`. Kubeflow's PyTorchJob sets
 /// `RANK` to the pod's number, and `WORLD_SIZE` to that of the workers of all pods.
 fn pods(
-    environment: &Environment,
-    marker: Marker,
+    marker: Marker<'_>,
     rank: u32,
     size: Sourced<u32>,
     per_node: Option<&str>,
 ) -> Result<Sourced<u32>, Error> {
-    let number = |name| environment.text(name).and_then(digits::<u32>);
+    let number = |name| marker.environment.digits::<u32>(name);
     let pods = number(kubernetes::NODES);
     let per_node = per_node.and_then(digits::<u32>).filter(|&workers| workers > 1);
     let is_of_job = number(kubernetes::NODE_RANK) == Some(rank) && pods != Some(size.value);
@@ -198,7 +196,7 @@ variables! {
 /// Returns another number of nodes than `nodes` that a script has set, or a template of Kubeflow's.
 /// A range of numbers is none, and 1 is the default of some images.
 pub(crate) fn other_nodes(environment: &Environment, nodes: u32) -> Known<u32> {
-    let number = |name| by(name, environment.text(name).and_then(digits));
+    let number = |name| by(name, environment.digits(name));
     let numbers = [NODES, COUNT, kubernetes::NODES].into_iter().filter_map(number);
     numbers.filter(|other| other.value > 1).find(|other| other.value != nodes)
 }
@@ -218,7 +216,7 @@ pub(super) fn of_process(environment: &Environment) -> Option<&'static str> {
     let sizes = [NODES, COUNT, LOCAL_WORLD_SIZE, WORLD_SIZE];
     let is_above_0 = |name: &&str| environment.text(name).is_none_or(|text| text.trim() != "0");
     let is_one = || {
-        first_set(environment, &sizes).is_some() || [NODE_RANK, LOCAL_RANK].iter().any(is_above_0)
+        environment.first_set(&sizes).is_some() || [NODE_RANK, LOCAL_RANK].iter().any(is_above_0)
     };
     (is_set && !environment.is_set(RANK) && is_one()).then_some(NODE_RANK)
 }
@@ -226,8 +224,8 @@ pub(super) fn of_process(environment: &Environment) -> Option<&'static str> {
 /// Returns `NODE_RANK` if the number of nodes is set too, and no rank is: this process is the only
 /// one on its node. A pod of RunPod's has the same names.
 pub(in crate::launcher) fn of_node(environment: &Environment) -> Option<&'static str> {
-    let has_rank = first_set(environment, &[RANK, LOCAL_RANK]).is_some();
-    let has_nodes = || first_set(environment, &[NODES, COUNT]).is_some();
+    let has_rank = environment.first_set(&[RANK, LOCAL_RANK]).is_some();
+    let has_nodes = || environment.first_set(&[NODES, COUNT]).is_some();
     let is_pair = !has_rank && environment.is_set(NODE_RANK) && has_nodes();
     (is_pair && runpod::marker(environment).is_none()).then_some(NODE_RANK)
 }
@@ -250,7 +248,7 @@ pub(crate) fn refuse_node(environment: &Environment) -> Option<Error> {
         "{remedy}; elsewhere set {own} to the node's number; or unset {variable} if it is left from another job, or \
          set {BY_ITSELF}"
     );
-    Some(Error::new(Reason::Malformed(reason), remedy).by(Launcher::User).of(variable).found(nodes))
+    Some(Error::new(reason, remedy).by(Launcher::User).of(variable).found(nodes))
 }
 
 /// How to give a process its rank if a size is missing.
@@ -259,34 +257,28 @@ const REMEDY: &str = "set LOCAL_WORLD_SIZE to the number of processes on each no
 
 /// What the variables say about the nodes, each number with its variable.
 struct Numbers<'a> {
-    environment: &'a Environment,
-    marker: Marker,
+    marker: Marker<'a>,
     node: Sourced<u32>,
     nodes: Option<Sourced<u32>>,
     local_size: Option<Sourced<u32>>,
     size: Option<Sourced<u32>>,
 }
 
-fn read_node_rank(
-    environment: &Environment,
-    marker: Marker,
-    vars: &UserVars,
-) -> Result<Placement, Error> {
+fn read_node_rank(marker: Marker<'_>, vars: &UserVars) -> Result<Placement, Error> {
     let number = |name: &'static str, value: Option<u32>| match value {
-        Some(0) => Err(marker.launcher.refuse(RankError::NoMembers, name, 0)),
+        Some(0) => Err(marker.refuse(RankError::NoMembers, name, 0)),
         value => Ok(by(name, value)),
     };
-    let more: NodesVars = marker.read(environment)?;
+    let more: NodesVars = marker.read()?;
     let (nodes, count) = (number(NODES, more.nodes)?, number(COUNT, more.count)?);
     if let (Some(nodes), Some(count)) = (more.nodes, more.count)
         && nodes != count
     {
         let why = format!("it contradicts {NODES}=\"{nodes}\"");
-        return Err(marker.launcher.refuse(Reason::Malformed(why), COUNT, count));
+        return Err(marker.refuse(why, COUNT, count));
     }
-    let node = vars.node_rank.ok_or_else(|| marker.missing(environment, NODE_RANK))?;
+    let node = vars.node_rank.ok_or_else(|| marker.missing(NODE_RANK))?;
     let numbers = Numbers {
-        environment,
         marker,
         node: by(NODE_RANK, node),
         nodes: nodes.or(count),
@@ -302,11 +294,11 @@ fn read_node_rank(
 impl Numbers<'_> {
     /// Returns the place of the only process on the node.
     fn only_process(self) -> Result<Placement, Error> {
-        let Numbers { environment, marker, node, nodes, local_size, size } = self;
+        let Numbers { marker, node, nodes, local_size, size } = self;
         if local_size.is_some_and(|local| local.value > 1) {
-            return Err(marker.missing(environment, LOCAL_RANK));
+            return Err(marker.missing(LOCAL_RANK));
         }
-        let nodes = nodes.ok_or_else(|| marker.missing(environment, NODES))?;
+        let nodes = nodes.ok_or_else(|| marker.missing(NODES))?;
         // Without a local rank, the world size may count the ranks that are still to be started.
         if let Some(size) = &size {
             quotient(marker, size, &nodes)?;
@@ -317,8 +309,7 @@ impl Numbers<'_> {
 
     /// Returns the place of one of the node's processes.
     fn process(self, local_rank: u32) -> Result<Placement, Error> {
-        let Numbers { environment, marker, node, nodes, local_size, size } = self;
-        let launcher = marker.launcher;
+        let Numbers { marker, node, nodes, local_size, size } = self;
         let (nodes, local_size) = match (nodes, local_size, size.clone()) {
             (Some(nodes), Some(local_size), _) => (nodes, local_size),
             (Some(nodes), None, Some(size)) => (nodes.clone(), quotient(marker, &size, &nodes)?),
@@ -326,13 +317,13 @@ impl Numbers<'_> {
                 (quotient(marker, &size, &local_size)?, local_size)
             }
             (None, None, Some(size)) if node.value == 0 => {
-                return first_node(environment, marker, local_rank, size);
+                return first_node(marker, local_rank, size);
             }
-            (_, None, _) => return Err(marker.missing_with(environment, LOCAL_WORLD_SIZE, REMEDY)),
-            (None, ..) => return Err(marker.missing_with(environment, NODES, REMEDY)),
+            (_, None, _) => return Err(marker.missing_with(LOCAL_WORLD_SIZE, REMEDY)),
+            (None, ..) => return Err(marker.missing_with(NODES, REMEDY)),
         };
         let refused = |name: &str, value, size: &Sourced<u32>| {
-            Rank::new(value, size.value).map_err(|error| launcher.refuse(error, name, value))
+            Rank::new(value, size.value).map_err(|error| marker.refuse(error, name, value))
         };
         refused(NODE_RANK, node.value, &nodes)?;
         refused(LOCAL_RANK, local_rank, &local_size)?;
@@ -343,7 +334,7 @@ impl Numbers<'_> {
         let Ok(all) = u32::try_from(all) else {
             let here = local_size.value;
             let why = format!("{here} processes on each of so many nodes are too many");
-            return Err(launcher.refuse(Reason::Malformed(why), &nodes.source, nodes.value));
+            return Err(marker.refuse(why, &nodes.source, nodes.value));
         };
         let source = format!("{NODE_RANK}, {} and {LOCAL_RANK}", local_size.source);
         let rank = by(source, node.value * local_size.value + local_rank);
@@ -356,13 +347,8 @@ impl Numbers<'_> {
 
 /// Returns the place of a process on the first node, where the local rank is the rank. If the ranks
 /// meet at a loopback address, as Lightning sets it for one node, the node is the only one.
-fn first_node(
-    environment: &Environment,
-    marker: Marker,
-    local_rank: u32,
-    size: Sourced<u32>,
-) -> Result<Placement, Error> {
-    let master = environment.text(MASTER[0]).and_then(|text| text.parse::<Host>().ok());
+fn first_node(marker: Marker<'_>, local_rank: u32, size: Sourced<u32>) -> Result<Placement, Error> {
+    let master = marker.environment.text(MASTER[0]).and_then(|text| text.parse::<Host>().ok());
     let is_only = master.is_some_and(|host| host.is_loopback());
     let local_size = is_only.then(|| size.clone());
     let placement = marker.place(by(LOCAL_RANK, local_rank), size)?;
@@ -372,7 +358,7 @@ fn first_node(
 
 /// Returns how many of one number are in another, which must be a multiple of it.
 fn quotient(
-    marker: Marker,
+    marker: Marker<'_>,
     size: &Sourced<u32>,
     part: &Sourced<u32>,
 ) -> Result<Sourced<u32>, Error> {
@@ -383,10 +369,10 @@ fn quotient(
 }
 
 /// Returns the error for a world size that is not a product of the other numbers.
-fn contradiction(marker: Marker, size: &Sourced<u32>, others: &[&Sourced<u32>]) -> Error {
+fn contradiction(marker: Marker<'_>, size: &Sourced<u32>, others: &[&Sourced<u32>]) -> Error {
     let others: Vec<_> =
         others.iter().map(|other| format!("{}=\"{}\"", other.source, other.value)).collect();
     let what = if others.len() > 1 { "the product" } else { "a multiple" };
     let why = format!("it is not {what} of {}", others.join(" and "));
-    marker.launcher.refuse(Reason::Malformed(why), &size.source, size.value)
+    marker.refuse(why, &size.source, size.value)
 }

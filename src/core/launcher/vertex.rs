@@ -3,7 +3,6 @@
 //! If `RANK` and `WORLD_SIZE` are also set, they are detected first and have the same values. Based
 //! on documentation.
 
-use crate::error::Reason;
 use crate::launcher::prelude::*;
 use crate::value::host::Host;
 use crate::value::json::Json;
@@ -23,7 +22,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     // Other programs may use a variable of this name.
     marker: |environment| {
         let is_own = |text: &str| environment.is_set(JOB) || text.contains("workerpool");
-        first_set(environment, &[SPEC_TEXT]).filter(|_| {
+        environment.first_set(&[SPEC_TEXT]).filter(|_| {
             environment.get_str(SPEC_TEXT).map_or(true, |text| text.is_some_and(is_own))
         })
     },
@@ -48,10 +47,9 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     ..LauncherSpec::plain(read)
 };
 
-fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
-    let vars: VertexVars = marker.read(environment)?;
-    let malformed =
-        |what: String| marker.launcher.refuse(Reason::Malformed(what), SPEC_TEXT, &vars.cluster);
+fn read(marker: Marker<'_>) -> Result<Placement, Error> {
+    let vars: VertexVars = marker.read()?;
+    let malformed = |what: String| marker.refuse(what, SPEC_TEXT, &vars.cluster);
     let spec = Json::parse(&vars.cluster).map_err(|error| malformed(error.to_string()))?;
     let Some((pool, index)) = task(&spec) else {
         return Err(malformed("no task with the type and index of a worker pool".to_owned()));
@@ -76,7 +74,7 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     let size = u32::try_from(all.len()).unwrap_or(u32::MAX);
     let mut placement = marker.node(by(SPEC_TEXT, rank), by(SPEC_TEXT, size))?;
     if let Some(first) = all.first() {
-        let refused = |error| marker.launcher.refuse(error, SPEC_TEXT, first);
+        let refused = |error| marker.refuse(error, SPEC_TEXT, first);
         let (host, _) = Host::parse_with_port(first).map_err(refused)?;
         let source = format!("{SPEC_TEXT}: the first host of the first worker pool");
         placement.master_addr = Some(Sourced::new(host, source));

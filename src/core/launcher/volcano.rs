@@ -38,8 +38,8 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     marker: |environment| {
         // The tensorflow plugin says which pods are ranks.
         let is_elsewhere =
-            || environment.is_set("TF_CONFIG") && first_set(environment, OTHER_ROLES).is_some();
-        let marker = first_set(environment, &[INDEX, OLD_INDEX, MASTERS, WORKERS]);
+            || environment.is_set("TF_CONFIG") && environment.first_set(OTHER_ROLES).is_some();
+        let marker = environment.first_set(&[INDEX, OLD_INDEX, MASTERS, WORKERS]);
         marker.filter(|_| !is_elsewhere())
     },
     start: "start the process in a pod of a job with the plugins env and svc",
@@ -69,13 +69,14 @@ struct Task<'a> {
     hosts: Vec<&'a str>,
 }
 
-fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
-    let vars: VolcanoVars = marker.read(environment)?;
-    let index = vars.index.or(vars.old_index).ok_or_else(|| marker.missing(environment, INDEX))?;
+fn read(marker: Marker<'_>) -> Result<Placement, Error> {
+    let environment = marker.environment;
+    let vars: VolcanoVars = marker.read()?;
+    let index = vars.index.or(vars.old_index).ok_or_else(|| marker.missing(INDEX))?;
     let tasks = tasks(environment);
     let Some(first) = tasks.first() else {
         let remedy = "add the plugin `svc: []` to the job, which lists the pods of each task, or set RANK, WORLD_SIZE and MASTER_ADDR";
-        return Err(marker.missing_with(environment, WORKERS, remedy));
+        return Err(marker.missing_with(WORKERS, remedy));
     };
     let is_other = |task: &&Task<'_>| OTHER_ROLES.contains(&task.variable);
     if let Some(task) = tasks.iter().find(is_other) {

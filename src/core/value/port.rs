@@ -140,7 +140,8 @@ impl PortRange {
     }
 
     /// Returns every port, starting with the one that the number selects.
-    pub(crate) fn ports_from(self, number: u64) -> impl Iterator<Item = Port> {
+    #[doc(hidden)]
+    pub fn ports_from(self, number: u64) -> impl Iterator<Item = Port> {
         let size = self.size();
         (0..size).map(move |step| self.port(number % size + step))
     }

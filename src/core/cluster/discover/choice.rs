@@ -15,22 +15,22 @@ use crate::launcher::{Change, Launcher, Marker, is_shared, markers, slurm, specs
 use crate::value::sourced::{Source, Sourced};
 
 /// The selected launcher, and the reason for selecting it.
-pub(super) struct Choice {
-    pub marker: Marker,
+pub(super) struct Choice<'a> {
+    pub marker: Marker<'a>,
     pub source: Source,
     /// Other launchers whose variables may describe this process too and must then agree.
-    pub rest: Vec<Marker>,
+    pub rest: Vec<Marker<'a>>,
     /// Whether the context still describes this process.
     pub is_of_context: bool,
     /// The program whose process shows which of several launchers started this one.
     pub starter: Option<&'static str>,
 }
 
-pub(super) fn choose(
-    environment: &Environment,
+pub(super) fn choose<'a>(
+    environment: &'a Environment,
     explicit: Option<&Sourced<Launcher>>,
     context: Option<&Context>,
-) -> Result<Choice, Error> {
+) -> Result<Choice<'a>, Error> {
     match (explicit, context) {
         (Some(explicit), _) => asked_for(environment, explicit, context),
         (None, Some(context)) => innermost(environment, context),
@@ -38,11 +38,11 @@ pub(super) fn choose(
     }
 }
 
-fn asked_for(
-    environment: &Environment,
+fn asked_for<'a>(
+    environment: &'a Environment,
     explicit: &Sourced<Launcher>,
     context: Option<&Context>,
-) -> Result<Choice, Error> {
+) -> Result<Choice<'a>, Error> {
     let launcher = explicit.value;
     let marker = find(environment, launcher).ok_or_else(|| {
         // The launcher may only have started the script that runs this process.
@@ -72,25 +72,27 @@ fn asked_for(
 
 /// Without a context, the order of the launchers decides. Other launchers that disagree are
 /// suspicious.
-fn first_detected(environment: &Environment) -> Choice {
-    let markers: Vec<Marker> = markers(environment).collect();
-    started(environment, &markers).unwrap_or_else(|| {
+fn first_detected(environment: &Environment) -> Choice<'_> {
+    let markers: Vec<_> = markers(environment).collect();
+    started(&markers).unwrap_or_else(|| {
         // The last launcher accepts every environment.
-        let alone = Marker { launcher: Launcher::Alone, variable: "" };
+        let alone = Marker { environment, launcher: Launcher::Alone, variable: "" };
         let marker = markers.first().copied().unwrap_or(alone);
         let rest = markers.into_iter().skip(1).collect();
-        Choice { rest, ..Choice::new(marker, marker.display_variable(environment)) }
+        Choice { rest, ..Choice::new(marker, marker.shown()) }
     })
 }
 
 /// Among several launchers that may have started this process, selects the one whose own process is
 /// the nearest ancestor. Returns `None` if no such process is visible, and Slurm's is not hidden.
-fn started(environment: &Environment, candidates: &[Marker]) -> Option<Choice> {
-    let starters = |marker: &Marker| marker.launcher.spec().starters;
+fn started<'a>(candidates: &[Marker<'a>]) -> Option<Choice<'a>> {
+    let starters = |marker: &Marker<'_>| marker.launcher.spec().starters;
     let first = candidates.first()?;
-    let is_other = |other: &Marker| other.launcher != first.launcher && !starters(other).is_empty();
+    let environment = first.environment;
+    let is_other =
+        |other: &Marker<'_>| other.launcher != first.launcher && !starters(other).is_empty();
     let has_other = candidates.iter().any(is_other);
-    let is_by_hand = |other: &Marker| other.launcher == Launcher::User;
+    let is_by_hand = |other: &Marker<'_>| other.launcher == Launcher::User;
     let may_be_nearer = !starters(first).is_empty() && candidates.iter().any(is_by_hand);
     if !has_other && !may_be_nearer {
         return None;
@@ -105,7 +107,7 @@ fn started(environment: &Environment, candidates: &[Marker]) -> Option<Choice> {
         None => return None,
     };
     let marker = *candidates.iter().find(|marker| starters(marker).contains(&starter))?;
-    let read = |marker: &Marker| (marker.launcher.spec().read)(environment, *marker).ok();
+    let read = |marker: &Marker<'_>| marker.placement().ok();
     let only = read(&marker).filter(|job| job.size.value == 1);
     // Read only if a launcher may be nearer.
     let then = LazyCell::new(|| child.environment());
@@ -113,7 +115,7 @@ fn started(environment: &Environment, candidates: &[Marker]) -> Option<Choice> {
     // A launcher without known programs, such as torchrun, is even nearer unless its own variables
     // were there before. So are numbers that were set in a job's only rank, but not by all of
     // several such jobs: they would all be rank 0.
-    let is_nearer = |other: &&Marker| {
+    let is_nearer = |other: &&Marker<'_>| {
         let mut own = other.launcher.variables().map(|variable| variable.name);
         match (other.launcher, &only) {
             (Launcher::User, Some(only)) => {
@@ -137,27 +139,27 @@ fn started(environment: &Environment, candidates: &[Marker]) -> Option<Choice> {
         None if !has_other => return None,
         None => (marker, format!("and {starter} started this process")),
     };
-    let source = format!("{}, {how}", marker.display_variable(environment));
-    let is_rest = |other: &&Marker| other.launcher != marker.launcher;
+    let source = format!("{}, {how}", marker.shown());
+    let is_rest = |other: &&Marker<'_>| other.launcher != marker.launcher;
     let rest = candidates.iter().filter(is_rest).copied().collect();
     Some(Choice { rest, starter: Some(starter), ..Choice::new(marker, source) })
 }
 
 /// Selects a launcher whose variables have changed since the context was written. If there is none,
 /// this is the process that the context describes, or a child of it.
-fn innermost(environment: &Environment, context: &Context) -> Result<Choice, Error> {
+fn innermost<'a>(environment: &'a Environment, context: &Context) -> Result<Choice<'a>, Error> {
     let changed = changed(environment, context);
-    if let Some(choice) = started(environment, &changed) {
+    if let Some(choice) = started(&changed) {
         return Ok(choice);
     }
     if let [marker, rest @ ..] = &changed[..] {
-        let shown = marker.display_variable(environment);
+        let shown = marker.shown();
         let source = format!("{shown}, set since mpienv started the process around this one");
         return Ok(Choice { rest: rest.to_vec(), ..Choice::new(*marker, source) });
     }
     // A program may have received only RANK and related variables, without the launcher's own.
     // Whatever mpienv has placed also got RANK, so that the node's number is only a remainder.
-    let is_whole = |marker: &Marker| marker.variable != "NODE_RANK";
+    let is_whole = |marker: &Marker<'_>| marker.variable != "NODE_RANK";
     let of_user = || find(environment, Launcher::User);
     let marker = find(environment, context.launcher).or_else(of_user).filter(is_whole);
     let marker = marker.ok_or_else(|| {
@@ -165,19 +167,19 @@ fn innermost(environment: &Environment, context: &Context) -> Result<Choice, Err
             format!("keep the variables that mpienv set for this process, or unset {CONTEXT} too");
         Error::new(Reason::LauncherAbsent(context.launcher), remedy).of(CONTEXT)
     })?;
-    let source = marker.display_variable(environment);
+    let source = marker.shown();
     Ok(Choice { is_of_context: true, ..Choice::new(marker, source) })
 }
 
-fn find(environment: &Environment, launcher: Launcher) -> Option<Marker> {
+fn find(environment: &Environment, launcher: Launcher) -> Option<Marker<'_>> {
     markers(environment).find(|marker| marker.launcher == launcher)
 }
 
 /// Returns the launchers that may have started a process after the context was written, likeliest
 /// first.
-fn changed(environment: &Environment, context: &Context) -> Vec<Marker> {
+fn changed<'a>(environment: &'a Environment, context: &Context) -> Vec<Marker<'a>> {
     let change =
-        |marker: Marker| Some((marker.launcher.change(environment, &context.seen)?, marker));
+        |marker: Marker<'a>| Some((marker.launcher.change(environment, &context.seen)?, marker));
     let changes: Vec<_> = markers(environment).filter_map(change).collect();
     // A launcher that also sets another launcher's variables is recognized by its own.
     let Some(surest) = changes.iter().map(|(change, _)| *change).min() else {
@@ -190,24 +192,22 @@ fn changed(environment: &Environment, context: &Context) -> Vec<Marker> {
     };
     // If only shared variables changed, a launcher that always sets a new value of its own did not
     // change them.
-    let can_be = |marker: &Marker| surest == Change::Own || !marker.launcher.spec().is_always_seen;
+    let can_be =
+        |marker: &Marker<'_>| surest == Change::Own || !marker.launcher.spec().is_always_seen;
     let likeliest = changes.into_iter().filter(|(change, _)| *change == surest);
     likeliest.map(|(_, marker)| marker).filter(can_be).collect()
 }
 
-impl Choice {
-    pub(super) fn new(marker: Marker, source: impl Into<Source>) -> Choice {
+impl<'a> Choice<'a> {
+    pub(super) fn new(marker: Marker<'a>, source: impl Into<Source>) -> Choice<'a> {
         let source = source.into();
         Choice { marker, source, rest: Vec::new(), is_of_context: false, starter: None }
     }
 
     /// Returns the environment without an outer job's master and nodes, if this process inherited
     /// them.
-    pub(super) fn without_outer(
-        &self,
-        environment: &Environment,
-        context: Option<&Context>,
-    ) -> Environment {
+    pub(super) fn without_outer(&self, context: Option<&Context>) -> Environment {
+        let environment = self.marker.environment;
         let Some(outer) = context.filter(|_| !self.is_of_context) else {
             return environment.clone();
         };

@@ -6,8 +6,8 @@
 
 use crate::environment::{Environment, digits};
 use crate::finding::Finding;
+use crate::launcher::VARIABLES;
 use crate::launcher::alone::BY_ITSELF;
-use crate::launcher::{VARIABLES, display_variable};
 
 /// What the last words of a process's number are, if a number above 0 is a sign by itself.
 const SIGNS: &str = "RANK RANK_ID RANKID RANK_INDEX PROCID PE_ID APP_PE MY_PE NODE_INDEX \
@@ -76,8 +76,8 @@ fn is_in(lists: &[&str], word: &str) -> bool {
 /// Reports a number of this process among several that no launcher's variables explain.
 pub(super) fn finding(environment: &Environment) -> Option<Finding> {
     let numbers: Vec<_> = numbers(environment).collect();
-    let is_number = |name| environment.text(name).and_then(digits::<u32>).is_some();
-    let counts = |name| environment.text(name).and_then(digits::<u32>).is_some_and(|n| n > 1);
+    let is_number = |name| environment.digits::<u32>(name).is_some();
+    let counts = |name| environment.digits::<u32>(name).is_some_and(|n| n > 1);
     let lists = |name| {
         let list = environment.text(name).unwrap_or_default();
         list.split(',').filter(|member| !member.trim().is_empty()).nth(1).is_some()
@@ -118,10 +118,10 @@ fn numbers(environment: &Environment) -> impl Iterator<Item = Number<'_>> {
 }
 
 fn unknown(environment: &Environment, name: &str, size: Option<&str>) -> Finding {
-    let number = display_variable(environment, name);
+    let number = environment.shown(name);
     let what = match size {
         Some(size) => {
-            let size = display_variable(environment, size);
+            let size = environment.shown(size);
             format!("{number} and {size} are set, and no launcher's variables that mpienv reads")
         }
         None => format!("{number} is set, and no launcher's variables that mpienv reads"),

@@ -8,22 +8,21 @@ use crate::cluster::answer::PMIX_RANK;
 use crate::cluster::context::Context;
 use crate::cluster::own_variables::misspelled;
 use crate::cluster::{nccl, overrides};
-use crate::environment::{Environment, digits};
+use crate::environment::Environment;
 use crate::finding::{Finding, Severity};
 use crate::launcher::placement::Placement;
 use crate::launcher::starter::{DAEMONS, Process, Starter};
 use crate::launcher::torchrun::AGENT_STORE;
 use crate::launcher::user::{LOCAL_RANK, LOCAL_WORLD_SIZE, NODE_RANK, RANK, WORLD_SIZE};
 use crate::launcher::{
-    Launcher, LauncherSpec, MASTER, Marker, Starts, display_variable, is_shared, markers, open_mpi,
-    user,
+    Launcher, LauncherSpec, MASTER, Marker, Starts, is_shared, markers, open_mpi, user,
 };
 use crate::value::host::{Host, first_label};
 use crate::value::port::{PortRange, UNPRIVILEGED};
 use crate::value::sourced::{Known, Sourced, source_of, value_of};
 
 /// Returns all findings about this process's place.
-pub(super) fn findings(place: &Place<'_>, others: &[Other]) -> Vec<Finding> {
+pub(super) fn findings(place: &Place<'_>, others: &[Other<'_>]) -> Vec<Finding> {
     let Place { whole, environment, placement, .. } = place;
     let inherited = partly_inherited(place);
     let more = [
@@ -222,12 +221,12 @@ fn partly_inherited(place: &Place<'_>) -> Option<Finding> {
         return None;
     }
     let names = &names[..if of_outer { 2 } else { 3 }];
-    let shown: Vec<_> = names.iter().map(|name| display_variable(environment, name)).collect();
+    let shown: Vec<_> = names.iter().map(|name| environment.shown(name)).collect();
     let shown = shown.join(" and ");
     let what = if of_outer {
         format!("RANK or WORLD_SIZE has changed since mpienv set it, but {shown} have not")
     } else {
-        let rank = display_variable(environment, RANK);
+        let rank = environment.shown(RANK);
         format!("{rank}, but {shown} are those of the first node's only rank")
     };
     Some(Finding::warning(
@@ -248,7 +247,7 @@ pub(crate) const DISAGREE: &str = "launchers-disagree";
 /// for a process without a place. mpirun and srun say on purpose that a job has one rank.
 ///
 /// Below a process that mpienv has placed, only what was set since counts.
-pub(super) fn one_of_several(place: &Place<'_>, others: &[Other]) -> Option<Finding> {
+pub(super) fn one_of_several(place: &Place<'_>, others: &[Other<'_>]) -> Option<Finding> {
     let Place { environment, placement, own, outer, .. } = place;
     let (launcher, Placement { rank, size, .. }) = (placement.launcher(), placement);
     let says = || {
@@ -268,7 +267,7 @@ pub(super) fn one_of_several(place: &Place<'_>, others: &[Other]) -> Option<Find
     if let Some(name) = contradiction(place, others) {
         return Some(Finding::warning(
             DISAGREE,
-            format!("{}, but {} is set", says(), display_variable(environment, name)),
+            format!("{}, but {} is set", says(), environment.shown(name)),
             if is_one { ONE_OF_SEVERAL } else { ONE_OF_THE_NODE },
             format!(
                 "unset {name} if it is left from another job; otherwise {}; or set {}={launcher} if that place is right",
@@ -311,7 +310,7 @@ pub(super) fn one_of_several(place: &Place<'_>, others: &[Other]) -> Option<Find
 
 /// Returns a variable that numbers this process above 0, although its place, which no other launcher's
 /// explains, says that it is the only one.
-fn contradiction(place: &Place<'_>, others: &[Other]) -> Option<&'static str> {
+fn contradiction(place: &Place<'_>, others: &[Other<'_>]) -> Option<&'static str> {
     let Place { whole, environment, placement, choice, own, outer, .. } = place;
     let explains = |is_it: &dyn Fn(&Placement) -> bool| {
         others.iter().any(|(_, read)| read.as_ref().is_some_and(is_it))
@@ -320,7 +319,7 @@ fn contradiction(place: &Place<'_>, others: &[Other]) -> Option<&'static str> {
     let recorded = own.as_ref().or(outer.as_ref());
     let is_left = |name: &str| recorded.is_some_and(|context| context.seen.is_known(whole, name));
     let number = |name: &str| {
-        let number = environment.text(name).and_then(digits::<u32>).filter(|&number| number > 0);
+        let number = environment.digits::<u32>(name).filter(|&number| number > 0);
         number.filter(|_| !is_left(name))
     };
     let local = number(LOCAL_RANK).filter(|&local| {
@@ -402,8 +401,7 @@ fn without_place(environment: &Environment) -> Environment {
 /// Returns whether this process is the first of several on its node by any launcher's variables.
 /// Those of the one that is selected may be left from another job.
 pub(crate) fn is_first_by_any(environment: &Environment) -> bool {
-    let places = markers(environment)
-        .filter_map(|marker| (marker.launcher.spec().read)(environment, marker).ok());
+    let places = markers(environment).filter_map(|marker| marker.placement().ok());
     let mut several =
         places.filter(|place| place.size.value > 1 && value_of(&place.local_size) != Some(1));
     several.any(|place| value_of(&place.local_rank).unwrap_or(place.rank.value) == 0)
@@ -411,15 +409,14 @@ pub(crate) fn is_first_by_any(environment: &Environment) -> bool {
 
 /// A launcher that may have started this process, and the place that its variables give, if they
 /// can be read.
-pub(super) type Other = (Marker, Option<Placement>);
+pub(super) type Other<'a> = (Marker<'a>, Option<Placement>);
 
 /// Returns the launchers other than the selected one.
-pub(super) fn others(place: &Place<'_>) -> Vec<Other> {
+pub(super) fn others<'a>(place: &Place<'a>) -> Vec<Other<'a>> {
     // Several markers may be of the same launcher.
     let mut known = HashSet::from([place.placement.launcher(), Launcher::Alone]);
     let rest = place.choice.rest.iter().filter(|marker| known.insert(marker.launcher));
-    let read = |marker: Marker| (marker.launcher.spec().read)(&place.environment, marker).ok();
-    rest.map(|&marker| (marker, read(marker))).collect()
+    rest.map(|&marker| (marker, marker.of(&place.environment).placement().ok())).collect()
 }
 
 fn says(launcher: Launcher) -> String {
@@ -431,7 +428,7 @@ fn says(launcher: Launcher) -> String {
 }
 
 /// Reports other launchers whose complete variables contradict the selected one.
-fn disagreements(place: &Place<'_>, others: &[Other]) -> Vec<Finding> {
+fn disagreements(place: &Place<'_>, others: &[Other<'_>]) -> Vec<Finding> {
     let Place { whole, environment, placement, choice, .. } = place;
     // Incomplete variables do not indicate another launcher.
     let placements = others.iter().filter_map(|(_, read)| read.as_ref());

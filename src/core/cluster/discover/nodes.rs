@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use crate::cluster::overrides::ASKED;
-use crate::environment::{Environment, digits};
-use crate::error::{Error, Reason};
+use crate::environment::Environment;
+use crate::error::Error;
 use crate::launcher::placement::{LaunchStyle, Placement};
 use crate::launcher::{Launcher, Starts, kubernetes, user};
 use crate::value::host::Host;
@@ -112,7 +112,7 @@ pub(super) fn node(
     }
     let is_platform = |read: &Placement| read.launcher().spec().starts == Starts::OnePerNode;
     let Some(platform) = read.filter(is_platform) else {
-        let index = environment.text(kubernetes::INDEX).and_then(digits);
+        let index = environment.digits(kubernetes::INDEX);
         return match index.filter(|&index: &u32| index > node.index()) {
             Some(index) => Err(not_the_platforms(node, kubernetes::INDEX, index)),
             None => Ok(placement),
@@ -175,7 +175,7 @@ fn check_started(node: Rank, started: &Placement) -> Result<(), Error> {
 /// Returns the error for a number that is not the one that something else gives.
 fn other_node(node: Rank, variable: &str, found: u32, remedy: String) -> Error {
     let reason = format!("node {} of {} is asked for", node.index(), node.size());
-    Error::new(Reason::Malformed(reason), remedy).of(variable.to_owned()).found(found.to_string())
+    Error::new(reason, remedy).of(variable.to_owned()).found(found)
 }
 
 /// Returns the error for a number that is not the platform's: two nodes would have the same ranks.
@@ -205,10 +205,10 @@ pub(super) fn one_per_node(
             let reason = "one process on each node was requested, and this contradicts it";
             let command = placement.launcher().spec().one_per_node;
             let remedy = format!("start one process on each node: {command}");
-            return Err(Error::new(Reason::Malformed(reason.to_owned()), remedy)
+            return Err(Error::new(reason, remedy)
                 .by(placement.launcher())
                 .of(known.source.clone())
-                .found(known.value.to_string()));
+                .found(known.value));
         }
     }
     let placement = placement.with_local(by(ASKED, Some(0)), by(ASKED, Some(1)))?;

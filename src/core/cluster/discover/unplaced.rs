@@ -6,15 +6,15 @@ use std::fs;
 use super::{foreign, parents};
 use crate::cluster::answer::PMIX_RANK;
 use crate::cluster::{azure, overrides};
-use crate::environment::{Environment, digits};
-use crate::error::{Error, Reason};
+use crate::environment::Environment;
+use crate::error::Error;
 use crate::finding::{Finding, Severity};
 use crate::launcher::alone::BY_ITSELF;
 use crate::launcher::placement::Placement;
 use crate::launcher::user::{COUNT, LOCAL_RANK, NODES};
 use crate::launcher::{
-    Launcher, MASTER, Marker, Starts, batch, display_variable, first_set, flux, google_batch, jax,
-    kubernetes, oneccl, pbs, slurm, user,
+    Launcher, MASTER, Marker, Starts, batch, flux, google_batch, jax, kubernetes, oneccl, pbs,
+    slurm, user,
 };
 use crate::value::host::{Host, first_label};
 use crate::value::sourced::value_of;
@@ -46,13 +46,13 @@ pub(super) fn refuse(environment: &Environment) -> Option<Error> {
 
 /// Returns the error for a pod of an indexed job that does not know the number of pods.
 fn refuse_pod(environment: &Environment) -> Option<Error> {
-    let index = first_set(environment, &[kubernetes::INDEX])?;
+    let index = environment.first_set(&[kubernetes::INDEX])?;
     let remedy = format!(
         "set NNODES to the number of pods and MASTER_ADDR to JOB-0.SERVICE in the template of the job's pods, with \
          a headless Service and `subdomain: SERVICE`; or {BY_ITSELF}"
     );
-    let marker = Marker { launcher: Launcher::Kubernetes, variable: index };
-    Some(marker.missing_with(environment, COUNT, remedy))
+    let marker = Marker { environment, launcher: Launcher::Kubernetes, variable: index };
+    Some(marker.missing_with(COUNT, remedy))
 }
 
 /// Returns the error for a process of PMIx that does not know the number of processes.
@@ -63,19 +63,18 @@ fn refuse_rank_of_pmix(environment: &Environment) -> Option<Error> {
          size; or set RANK, WORLD_SIZE and MASTER_ADDR, or {BY_ITSELF}"
     );
     let reason = "a launcher with PMIx has set it, and no variable holds the number of processes";
-    let error = Error::new(Reason::Malformed(reason.to_owned()), remedy);
+    let error = Error::new(reason, remedy);
     Some(error.of(PMIX_RANK).found(rank.to_string_lossy()))
 }
 
-/// Fails if a platform gives the place of the node, and this process is another one than the node's
-/// first: two processes would have one rank.
-pub(super) fn refuse_worker(environment: &Environment, placement: &Placement) -> Result<(), Error> {
+/// Returns the error for a process that is another one than the node's first, where a platform gives
+/// the place of the node: two processes would have one rank.
+pub(super) fn refuse_worker(environment: &Environment, placement: &Placement) -> Option<Error> {
     let launcher = placement.launcher();
-    let number = environment.text(LOCAL_RANK).and_then(digits);
-    let Some(number) = number.filter(|&number: &u32| number > 0) else { return Ok(()) };
+    let number = environment.digits::<u32>(LOCAL_RANK).filter(|&number| number > 0)?;
     let is_node = value_of(&placement.local_size) == Some(1);
     if launcher.spec().starts != Starts::OnePerNode || !is_node {
-        return Ok(());
+        return None;
     }
     let reason =
         "the other variables give the place of the node, and this process is not the node's first";
@@ -83,10 +82,7 @@ pub(super) fn refuse_worker(environment: &Environment, placement: &Placement) ->
         "set RANK and WORLD_SIZE, or NODE_RANK, NUM_NODES and LOCAL_WORLD_SIZE, for each process; or unset {LOCAL_RANK} if it \
          is left from another job"
     );
-    Err(Error::new(Reason::Malformed(reason.to_owned()), remedy)
-        .by(launcher)
-        .of(LOCAL_RANK)
-        .found(number.to_string()))
+    Some(Error::new(reason, remedy).by(launcher).of(LOCAL_RANK).found(number))
 }
 
 /// Reports signs of a job in which this process does not know its place. A process that mpienv has
@@ -110,7 +106,7 @@ pub(super) fn beside_one_rank(environment: &Environment, are_new: bool) -> Optio
         let what = match error.variable() {
             // The rest of the place was set aside.
             Some(name) if environment.is_set(name) => {
-                format!("{} is set", display_variable(environment, name))
+                format!("{} is set", environment.shown(name))
             }
             Some(name) => format!("{name} is {}", error.reason()),
             None => error.reason().to_string(),
@@ -210,7 +206,7 @@ fn unexplained(environment: &Environment, explained: Option<Launcher>) -> Option
 /// may be lost. Programs of one process name their own host. Which host has an address is not known
 /// here. A number of nodes is 1 here, because others are errors.
 fn master_alone(environment: &Environment) -> Option<Finding> {
-    if first_set(environment, &[NODES, COUNT, kubernetes::NODES]).is_some() {
+    if environment.first_set(&[NODES, COUNT, kubernetes::NODES]).is_some() {
         return None;
     }
     let masters = [(Launcher::User, MASTER[0]), (Launcher::Jax, jax::COORDINATOR)];
@@ -243,7 +239,7 @@ fn incomplete(
         || format!("{} are", launcher.title()),
         |variable| format!("{} of {} is", variable.name, launcher.title()),
     );
-    let shown = display_variable(environment, name);
+    let shown = environment.shown(name);
     Finding::new(
         severity,
         "place-unknown",

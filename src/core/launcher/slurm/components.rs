@@ -14,8 +14,7 @@ use crate::launcher::prelude::*;
 
 /// Replaces the sorted list with the hosts of a heterogeneous step in the order of its components.
 pub(super) fn with_components(
-    environment: &Environment,
-    marker: Marker,
+    marker: Marker<'_>,
     mut placement: Placement,
     list: &str,
     components: u32,
@@ -24,7 +23,7 @@ pub(super) fn with_components(
     if step.len() == 1 {
         return Ok(placement);
     }
-    let Some(order) = order(environment, &step, components) else {
+    let Some(order) = order(marker.environment, &step, components) else {
         placement.master_doubt = Some(unknown_order(list, components));
         return Ok(placement);
     };
