@@ -10,7 +10,7 @@ use crate::cluster::discover::launcher_of;
 use crate::cluster::info::{Carried, ClusterInfo};
 use crate::cluster::master::{Meeting, Scope};
 use crate::cluster::overrides::LAUNCHER;
-use crate::cluster::threads::{ThreadCount, ThreadVariables};
+use crate::cluster::threads::ThreadCount;
 use crate::environment::Environment;
 use crate::error::{Error, Reason};
 use crate::export::{Exports, Placeholders, Set, Target, TargetFile, TemplateError};
@@ -139,7 +139,7 @@ impl Plan {
             }
             _ => None,
         };
-        let threads = options.threads.and_then(|count| info.omp_threads(count));
+        let threads = info.omp_threads(options.threads);
         Plan { words, variables, file, scheduler, threads, needs }
     }
 
@@ -197,8 +197,9 @@ pub(crate) fn of_rank(info: &ClusterInfo, options: &Options) -> Result<Exports, 
     }
     overrides.into_iter().for_each(|(name, value)| exports.set(name, value));
     to_unset.into_iter().for_each(|name| exports.remove_unless_set(name));
-    let threads = ThreadVariables::of(info, options.threads);
-    threads.set.iter().for_each(|(name, count)| exports.set(*name, count.to_string()));
+    for (name, count) in info.threads(options.threads) {
+        exports.set(name, count.to_string());
+    }
     set_interface(info, &mut exports);
     if let Some(launcher) = context {
         let context = context_of(info, options, launcher, Seen::now(&info.inherited), &exports);
@@ -320,8 +321,7 @@ pub(crate) fn of_node(info: &ClusterInfo, options: &Options) -> Result<Exports, 
     let to_unset = OF_THIS_PROCESS.iter().chain(&info.carried.to_unset);
     to_unset.for_each(|name| exports.remove_unless_set(name));
     // The launcher divides the node's cores among its workers.
-    let threads = ThreadVariables::of(info, options.threads);
-    threads.ours.into_iter().for_each(|(name, _)| exports.remove(name));
+    info.own_threads(options.threads).into_iter().for_each(|(name, _)| exports.remove(name));
     Ok(exports)
 }
 
@@ -338,7 +338,7 @@ fn context_of(
     {
         seen.put(name, value);
     }
-    for (name, count) in ThreadVariables::of(info, options.threads).ours {
+    for (name, count) in info.own_threads(options.threads) {
         seen.put(name, Some(&count.to_string()));
     }
     let Meeting { addr, addr_scope, port_scope, token_scope, .. } = &info.meeting;

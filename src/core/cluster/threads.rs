@@ -32,42 +32,38 @@ pub(crate) fn of_outer(
 ) -> Vec<(&'static str, u32)> {
     let Some(context) = context else { return Vec::new() };
     let is_ours = |name: &&'static str| context.seen.is_known(environment, name);
-    let value = |name| Some((name, environment.text(name)?.parse().ok()?));
+    let value = |name| Some((name, environment.digits(name)?));
     VARIABLES.into_iter().filter(is_ours).filter_map(value).collect()
 }
 
-/// The variables that a program gets, and those whose value is mpienv's own.
-#[derive(Debug)]
-pub(crate) struct ThreadVariables {
-    /// What is set.
-    pub set: Vec<(&'static str, u32)>,
-    /// What an inner mpienv may replace.
-    pub ours: Vec<(&'static str, u32)>,
-}
-
-impl ThreadVariables {
-    pub(crate) fn of(info: &ClusterInfo, count: Option<ThreadCount>) -> ThreadVariables {
-        let earlier = &info.earlier.threads;
-        let Some(count) = count else {
-            return ThreadVariables { set: Vec::new(), ours: earlier.clone() };
+impl ClusterInfo {
+    /// Returns the variables that a program gets.
+    pub(crate) fn threads(&self, count: Option<ThreadCount>) -> Vec<(&'static str, u32)> {
+        let outer = |name| {
+            let mut earlier = self.earlier.threads.iter();
+            earlier.find(|(of, _)| *of == name).map(|(_, count)| *count)
         };
-        let outer = |name| earlier.iter().find(|(of, _)| *of == name).map(|(_, count)| *count);
         // The share of a process that a rank starts is a part of that rank's share.
         let part = |name, share: u32| outer(name).map_or(share, |outer| outer.min(share));
-        let is_users = |name| info.inherited.is_set(name) && outer(name).is_none();
-        let value = |name| match count {
+        let is_users = |name| self.inherited.is_set(name) && outer(name).is_none();
+        let value = |name| match count? {
             ThreadCount::Asked(number) => Some(number),
             ThreadCount::Share(share) => Some(part(name, share)),
             ThreadCount::ShareIfUnset(share) => (!is_users(name)).then(|| part(name, share)),
         };
-        let set: Vec<_> =
-            VARIABLES.into_iter().filter_map(|name| Some((name, value(name)?))).collect();
-        let is_asked = matches!(count, ThreadCount::Asked(_));
-        ThreadVariables { ours: if is_asked { Vec::new() } else { set.clone() }, set }
+        VARIABLES.into_iter().filter_map(|name| Some((name, value(name)?))).collect()
     }
-}
 
-impl ClusterInfo {
+    /// Returns those of the program's variables whose value is mpienv's own, which an inner mpienv
+    /// may replace.
+    pub(crate) fn own_threads(&self, count: Option<ThreadCount>) -> Vec<(&'static str, u32)> {
+        match count {
+            None => self.earlier.threads.clone(),
+            Some(ThreadCount::Asked(_)) => Vec::new(),
+            Some(ThreadCount::Share(_) | ThreadCount::ShareIfUnset(_)) => self.threads(count),
+        }
+    }
+
     /// Returns how many OpenMP threads the user asks for. `None` if mpienv has set the number. In a
     /// list for nested regions, the first number counts.
     #[doc(hidden)]
@@ -79,9 +75,8 @@ impl ClusterInfo {
     }
 
     /// Returns how many OpenMP threads a program gets. `None` if no number is set for it.
-    pub(crate) fn omp_threads(&self, count: ThreadCount) -> Option<u32> {
-        let set = ThreadVariables::of(self, Some(count)).set;
-        set.into_iter().find(|(name, _)| *name == OMP).map(|(_, count)| count)
+    pub(crate) fn omp_threads(&self, count: Option<ThreadCount>) -> Option<u32> {
+        self.threads(count).into_iter().find(|(name, _)| *name == OMP).map(|(_, count)| count)
     }
 
     /// Returns how many ranks of the job share this host. All ranks of a simulated job do, whatever
