@@ -75,7 +75,7 @@ static SYSTEMS: &[System] = &[
         jobs: &[LSF_TASK],
         size: |environment| {
             let size = pairs(environment, LSF_HOSTS)?;
-            let is_second = number(environment, LSF_TASK) > Some(1);
+            let is_second = environment.digits::<u64>(LSF_TASK) > Some(1);
             Some(Size { is_several: size.is_several || is_second, ..size })
         },
         start: "start the program with jsrun or mpirun, which start every process",
@@ -212,11 +212,7 @@ pub(super) fn counted(
     name: &str,
     size: fn(u64, String) -> Size,
 ) -> Option<Size> {
-    Some(size(number(environment, name)?, environment.shown(name)))
-}
-
-pub(super) fn number(environment: &Environment, name: &str) -> Option<u64> {
-    environment.text(name)?.parse().ok()
+    Some(size(environment.digits(name)?, environment.shown(name)))
 }
 
 /// Returns the size that a list of hosts and slots shows, such as `node1 42 node2 42`.

@@ -23,7 +23,7 @@ const REMEDY: &str = "start the process with mpirun, or set RANK, WORLD_SIZE and
 /// Returns the error for a process that is one of several according to oneCCL's variables alone.
 pub(crate) fn refuse(environment: &Environment) -> Option<Error> {
     let above = |name: &'static str, least: u32| {
-        let number: u32 = environment.text(name)?.parse().ok()?;
+        let number = environment.digits::<u32>(name)?;
         (number > least).then_some((name, number))
     };
     let (name, number) = above(LOCAL_SIZE, 1).or_else(|| above(LOCAL_RANK, 0))?;

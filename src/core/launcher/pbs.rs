@@ -8,7 +8,7 @@
 use crate::environment::Environment;
 use crate::error::Error;
 use crate::launcher::alone::BY_ITSELF;
-use crate::launcher::batch::{Size, counted, number};
+use crate::launcher::batch::{Size, counted};
 use crate::launcher::named_file::NodeFile;
 
 pub(super) const JOB: &str = "PBS_JOBID";
@@ -58,11 +58,12 @@ fn of_file(environment: &Environment, file: &NodeFile) -> Option<Size> {
 /// node.
 fn torque(environment: &Environment) -> Option<Size> {
     let nodes = counted(environment, "PBS_NUM_NODES", Size::of_hosts);
-    let per_node = number(environment, PER_NODE);
+    let per_node = environment.digits(PER_NODE);
     if nodes.as_ref().is_some_and(|nodes| nodes.is_several) {
         return nodes;
     }
-    let fits = number(environment, "PBS_NP").is_some_and(|slots| slots <= per_node.unwrap_or(1));
+    let slots = environment.digits::<u64>("PBS_NP");
+    let fits = slots.is_some_and(|slots| slots <= per_node.unwrap_or(1));
     let size = if fits { |_, text| Size::of_hosts(1, text) } else { Size::of_slots };
     counted(environment, "PBS_NP", size).or(nodes)
 }

@@ -145,7 +145,7 @@ const OTHER_ROLES: &[&str] =
 fn task_without_hosts(environment: &Environment) -> Option<&str> {
     environment.names().find(|name| {
         let task = name.strip_prefix("VC_").and_then(|name| name.strip_suffix("_NUM"));
-        let count = environment.text(name).and_then(|count| count.parse::<usize>().ok());
+        let count = environment.digits::<usize>(name);
         task.zip(count).is_some_and(|(task, count)| {
             hosts(environment, &format!("VC_{task}_HOSTS")).len() != count
         })

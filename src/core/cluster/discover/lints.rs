@@ -167,9 +167,9 @@ fn can_be_in_blocks(placement: &Placement, first: Option<u32>, local_size: u32) 
 
 /// Reports a port that enroot's hook for PyTorch derives from the Slurm job alone.
 fn pyxis_port(environment: &Environment, placement: &Placement) -> Option<Finding> {
-    let number = |name: &str| environment.text(name)?.parse::<u64>().ok();
     let is_of_hook = [RANK, WORLD_SIZE, LOCAL_RANK].iter().all(|name| environment.is_set(name));
-    let (job, port) = (number("SLURM_JOB_ID")?, number("MASTER_PORT")?);
+    let job = environment.digits::<u64>("SLURM_JOB_ID")?;
+    let port = environment.digits::<u64>("MASTER_PORT")?;
     // An override is deliberate. The formulas below are those of the hook's current and earlier
     // versions.
     let is_asked = environment.is_set(overrides::MASTER_PORT);

@@ -82,6 +82,8 @@ fn detected(environment: &Environment) -> Option<Names> {
 }
 
 fn says(environment: &Environment, names: Names, values: [Option<u32>; 3]) -> bool {
-    let number = |name: &str| environment.text(name)?.parse::<u32>().ok();
-    names.iter().zip(values).all(|(name, value)| value.is_some() && number(name) == value)
+    names
+        .iter()
+        .zip(values)
+        .all(|(name, value)| value.is_some() && environment.digits(name) == value)
 }
