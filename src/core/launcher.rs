@@ -212,7 +212,7 @@ impl Launcher {
     /// Returns the variables of this launcher that mpienv reads.
     #[doc(hidden)]
     pub fn variables(self) -> impl Iterator<Item = &'static Variable> {
-        self.spec().variables()
+        self.spec().variables.iter().copied().flatten()
     }
 
     /// Returns whether an MPI program that this launcher started can join its job.
@@ -289,16 +289,17 @@ pub(crate) enum Change {
 
 /// Every variable of a launcher that mpienv reads.
 pub(crate) static VARIABLES: LazyLock<BTreeSet<&'static str>> = LazyLock::new(|| {
-    specs().flat_map(LauncherSpec::variables).map(|variable| variable.name).collect()
+    let variables = Launcher::ALL.iter().flat_map(|launcher| launcher.variables());
+    variables.map(|variable| variable.name).collect()
 });
 
 /// Variables that more than one launcher sets: a change in one of them does not show which launcher
 /// made it.
 static SHARED: LazyLock<BTreeSet<&'static str>> = LazyLock::new(|| {
     let (mut all, mut shared) = (BTreeSet::new(), BTreeSet::new());
-    for spec in specs() {
-        let read = spec.variables().map(|variable| variable.name);
-        let set: BTreeSet<_> = read.chain(spec.also_sets.iter().copied()).collect();
+    for launcher in Launcher::ALL {
+        let read = launcher.variables().map(|variable| variable.name);
+        let set: BTreeSet<_> = read.chain(launcher.spec().also_sets.iter().copied()).collect();
         shared.extend(set.into_iter().filter(|name| !all.insert(*name)));
     }
     shared
@@ -400,9 +401,9 @@ mod tests {
             assert!(SHARED.contains(name), "{name}");
         }
         assert!(!SHARED.contains("SLURM_PROCID") && !SHARED.contains("OMPI_COMM_WORLD_RANK"));
-        for spec in specs() {
-            for name in spec.local {
-                assert!(spec.variables().any(|variable| variable.name == *name), "{name}");
+        for launcher in Launcher::ALL {
+            for name in launcher.spec().local {
+                assert!(launcher.variables().any(|variable| variable.name == *name), "{name}");
             }
         }
     }

@@ -106,13 +106,10 @@ impl Job {
     /// assert!(["Open MPI 4", "Open MPI 5", "Slurm"].iter().all(|title| titles.contains(title)));
     /// ```
     pub fn of_each() -> impl Iterator<Item = JobBuilder> {
-        let versions = |&launcher: &Launcher| {
-            (0..launcher.spec().samples.len()).map(move |version| (launcher, version))
-        };
-        Launcher::ALL
-            .iter()
-            .flat_map(versions)
-            .map(|(launcher, version)| JobBuilder { version, ..Job::of(launcher) })
+        Launcher::ALL.iter().flat_map(|&launcher| {
+            let versions = 0..launcher.spec().samples.len();
+            versions.map(move |version| JobBuilder { version, ..Job::of(launcher) })
+        })
     }
 
     /// Returns a builder for a job of Open MPI 4.
@@ -430,7 +427,7 @@ mod tests {
             let placement = marker.placement().unwrap();
             for local in [&placement.local_rank, &placement.local_size].into_iter().flatten() {
                 let source = &*local.source;
-                let is_read = spec.variables().any(|variable| variable.name == source);
+                let is_read = job.launcher().variables().any(|variable| variable.name == source);
                 // A worker gets these anew.
                 let is_set = ["RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE"].contains(&source);
                 if is_read && !is_set && source != placement.rank.source {

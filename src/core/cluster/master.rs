@@ -238,12 +238,8 @@ fn same_for_all_jobs(
     asked_range: Option<PortRange>,
 ) -> Sourced<Port> {
     let number = if one_node { Port::ONE_NODE } else { Port::SEVERAL_NODES };
-    let source = match (on_azure, one_node) {
-        (true, true) => "Azure's on one node",
-        (true, false) => "Azure's on several nodes",
-        (false, true) => "default on one node",
-        (false, false) => "default on several nodes",
-    };
+    let whose = if on_azure { "Azure's" } else { "default" };
+    let source = format!("{whose} on {}", if one_node { "one node" } else { "several nodes" });
     // A job with a port range may not be able to use ports outside of it.
     let range = asked_range.filter(|_| !on_azure);
     Sourced::new(range.map_or(number, |range| range.port(number.get().into())), source)

@@ -140,11 +140,6 @@ impl LauncherSpec {
         }
     }
 
-    /// Returns the variables that mpienv reads.
-    pub(crate) fn variables(&self) -> impl Iterator<Item = &'static Variable> + use<> {
-        self.variables.iter().copied().flatten()
-    }
-
     /// Returns whether the master's variables are this launcher's own, rather than an outer job's.
     pub(crate) fn sets_master(&self) -> bool {
         !MASTER.iter().any(|name| self.may_inherit.contains(name))
