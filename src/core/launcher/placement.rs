@@ -10,7 +10,7 @@ use crate::value::host::Host;
 use crate::value::job::Job;
 use crate::value::name;
 use crate::value::port::{Port, PortError};
-use crate::value::rank::{Rank, RankError, check_local};
+use crate::value::rank::{Rank, RankError};
 use crate::value::sourced::{Known, NOT_PROVIDED, Source, Sourced, by, value_of};
 
 /// How many of a job's processes share this node.
@@ -136,18 +136,27 @@ impl Placement {
         Ok(placement.with_local(own(0), own(1))?.with_nodes(Some(rank), Some(size)))
     }
 
-    /// Adds the local rank and the local size, if they are known.
-    #[expect(clippy::expect_used, reason = "only known numbers are refused")]
+    /// Adds the local rank and the local size, if they are known: the rank is below the size, which is
+    /// at most the world size.
     pub(crate) fn with_local(
         mut self,
         rank: Known<u32>,
         size: Known<u32>,
     ) -> Result<Placement, Error> {
-        if let Err(error) = check_local(value_of(&rank), value_of(&size), self.size.value) {
-            let is_rank = matches!(error, RankError::Outside { .. });
-            let wrong = if is_rank { rank } else { size };
-            let wrong = wrong.expect("an unknown number contradicts nothing");
-            return Err(self.launcher.value.refuse(error, &wrong.source, wrong.value));
+        let (launcher, world) = (self.launcher(), self.size.value);
+        let refuse = |error: RankError, wrong: &Sourced<u32>| {
+            launcher.refuse(error, &wrong.source, wrong.value)
+        };
+        if let Some(here) = &size {
+            let fits = match here.value {
+                size if size > world => Err(RankError::AboveWorld { size, world }),
+                size => Rank::new(0, size),
+            };
+            fits.map_err(|error| refuse(error, here))?;
+        }
+        if let Some(local) = &rank {
+            let here = value_of(&size).unwrap_or(world);
+            Rank::new(local.value, here).map_err(|error| refuse(error, local))?;
         }
         (self.local_rank, self.local_size) = (rank, size);
         Ok(self)

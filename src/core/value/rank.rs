@@ -96,23 +96,6 @@ impl fmt::Display for Rank {
     }
 }
 
-/// Checks a local rank and a local size, of which either may be unknown, in a job of `world` ranks:
-/// the local rank is below the local size, which is at most `world`.
-pub(crate) fn check_local(
-    rank: Option<u32>,
-    size: Option<u32>,
-    world: u32,
-) -> Result<(), RankError> {
-    if let Some(size) = size.filter(|&size| size > world) {
-        return Err(RankError::AboveWorld { size, world });
-    }
-    match rank {
-        Some(index) => Rank::new(index, size.unwrap_or(world)).map(drop),
-        None if size == Some(0) => Err(RankError::NoMembers),
-        None => Ok(()),
-    }
-}
-
 /// Why two numbers are not a rank and the size of its group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
