@@ -4,17 +4,14 @@ use std::iter;
 use std::process::Command;
 
 use crate::cluster::context::CONTEXT;
-use crate::cluster::{azure, master, overrides};
+use crate::cluster::{azure, overrides};
 use crate::launcher;
 use crate::launcher::sample::{Process, Setter};
-use crate::launcher::{Launcher, Starts};
+use crate::launcher::{Launcher, MASTER, Starts};
 use crate::value::host::Host;
 use crate::value::port::Port;
 
 pub use crate::launcher::sample::Place;
-
-/// The variables that tell PyTorch where the ranks meet.
-const MASTER: [&str; 2] = [master::MASTER_ADDR, master::MASTER_PORT];
 
 /// The variables of one process.
 pub type Vars = Vec<(String, String)>;

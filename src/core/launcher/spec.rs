@@ -12,7 +12,7 @@ use crate::value::host::{Host, HostError};
 use crate::value::sourced::Sourced;
 
 /// The master's variables: most launchers leave them to the user who starts the job.
-pub(crate) const MASTER: &[&str] = &["MASTER_ADDR", "MASTER_PORT"];
+pub(crate) const MASTER: [&str; 2] = ["MASTER_ADDR", "MASTER_PORT"];
 
 /// One launcher. Everything that the rest of the crate says about the launcher is derived from this
 /// description.
@@ -132,7 +132,7 @@ impl LauncherSpec {
             local: &[],
             also_sets: &[],
             identity: None,
-            may_inherit: MASTER,
+            may_inherit: &MASTER,
             is_always_seen: false,
             outside: &[],
             starters: &[],
