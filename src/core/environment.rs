@@ -219,8 +219,8 @@ impl Environment {
         let mut fields = Vec::with_capacity(variables.len());
         for &Variable { name, field, is_number, .. } in variables {
             let Some(value) = self.get_str(name)? else { continue };
-            // envy takes a plus sign too, which no launcher writes, and its error does not say which
-            // variable it rejects.
+            // envy takes a plus sign too, which no launcher writes, and its error does not name the
+            // variable.
             if is_number && digits::<u32>(value).is_none() {
                 let (name, value) = (name.to_owned(), value.to_owned());
                 return Err(ReadError::Invalid { name, value, reason: "not a number".to_owned() });

@@ -136,8 +136,8 @@ impl Placement {
         Ok(placement.with_local(own(0), own(1))?.with_nodes(Some(rank), Some(size)))
     }
 
-    /// Adds the local rank and the local size, if they are known: the rank is below the size, which is
-    /// at most the world size.
+    /// Adds the local rank and the local size, if they are known: the rank is below the size, and
+    /// the size is at most the world size.
     pub(crate) fn with_local(
         mut self,
         rank: Known<u32>,

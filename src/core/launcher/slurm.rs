@@ -147,7 +147,8 @@ fn is_step(environment: &Environment) -> bool {
     }
 }
 
-/// Returns the error for a task of a step of several that has lost its rank: each would be rank 0 of 1.
+/// Returns the error for a task of a step of several that has lost its rank: each would be rank 0
+/// of 1.
 pub(crate) fn refuse_task(environment: &Environment) -> Option<Error> {
     let size = environment.first_set(&[STEP_SIZE, SIZE]).filter(|_| is_step(environment));
     let variable = size.filter(|size| environment.get_str(size) != Ok(Some("1")))?;

@@ -67,8 +67,8 @@ fn refuse_rank_of_pmix(environment: &Environment) -> Option<Error> {
     Some(error.of(PMIX_RANK).found(rank.to_string_lossy()))
 }
 
-/// Returns the error for a process that is another one than the node's first, where a platform gives
-/// the place of the node: two processes would have one rank.
+/// Returns the error for a process other than the node's first, if a platform gives the place of
+/// the node: two processes would have one rank.
 pub(super) fn refuse_worker(environment: &Environment, placement: &Placement) -> Option<Error> {
     let launcher = placement.launcher();
     let number = environment.digits::<u32>(LOCAL_RANK).filter(|&number| number > 0)?;
