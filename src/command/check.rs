@@ -82,9 +82,8 @@ pub(crate) fn meet(
         launch,
         master: master.with_port(info.meeting_port()),
     };
-    let environment = Environment::current();
-    let own = Contribution { slurm_node: slurm_node(info, &environment), report, measures };
-    let simulated = environment.get(SIMULATED).is_some();
+    let own = Contribution { slurm_node: slurm_node(info), report, measures };
+    let simulated = info.environment().get(SIMULATED).is_some();
     let rendezvous = rendezvous(info, timeout, bind)?;
     let begun = Instant::now();
     // This may have to wait for munged.
@@ -247,8 +246,8 @@ struct Contribution {
 
 /// Returns Slurm's name of this node, which need not be that of the host. Launchers other than srun
 /// may hand the variable of the first node to all ranks.
-fn slurm_node(info: &ClusterInfo, environment: &Environment) -> Option<String> {
-    let name = environment.get_str("SLURMD_NODENAME").ok()??.to_owned();
+fn slurm_node(info: &ClusterInfo) -> Option<String> {
+    let name = info.environment().get_str("SLURMD_NODENAME").ok()??.to_owned();
     let is_of_host = || host_name().is_some_and(|host| host.split('.').next() == Some(&*name));
     (info.launcher() == Launcher::Slurm || is_of_host()).then_some(name)
 }

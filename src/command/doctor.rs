@@ -17,9 +17,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::command::check::SIMULATED;
-use crate::{
-    ClusterInfo, Environment, Finding, Host, LaunchStyle, Launcher, Severity, Subnet, host_name,
-};
+use crate::{ClusterInfo, Finding, Host, LaunchStyle, Launcher, Severity, Subnet, host_name};
 use mpienv_ask::seam::{interfaces, is_bridge, is_link_local};
 use mpienv_core::seam::{ASKED, POD};
 
@@ -28,10 +26,10 @@ use mpienv_core::seam::{ASKED, POD};
 /// The findings of reading ([`ClusterInfo::findings`]) come first, then those of this module, whose
 /// codes are in [the guide](crate::guide::findings).
 #[must_use]
-pub fn examine(info: &ClusterInfo, environment: &Environment, machine: &Machine) -> Vec<Finding> {
+pub fn examine(info: &ClusterInfo, machine: &Machine) -> Vec<Finding> {
     // All ranks of a simulated job run on this host, whatever its nodes are called.
     let between_hosts =
-        |finding: Option<Finding>| finding.filter(|_| !environment.is_set(SIMULATED));
+        |finding: Option<Finding>| finding.filter(|_| !info.environment().is_set(SIMULATED));
     let (interfaces, is_first) = (&machine.interfaces, info.rank().is_first());
     let of_master = match &machine.master {
         Err(reason) => [unresolved(info, reason), None],
@@ -48,13 +46,13 @@ pub fn examine(info: &ClusterInfo, environment: &Environment, machine: &Machine)
         between_hosts(hostname_loopback(info, machine)),
         stale_open_mpi(machine.gone_session.clone()),
         between_hosts(stale_slurm(info, machine.ended_task)),
-        between_hosts(proxy(info, environment)),
-        devices::few(info, environment, &machine.topology.devices),
-        cores::binding(info, environment, machine.cores),
-        cores::device_far(info, environment, machine),
-        mpi_library::differs(info, environment, machine),
+        between_hosts(proxy(info)),
+        devices::few(info, &machine.topology.devices),
+        cores::binding(info, machine.cores),
+        cores::device_far(info, machine),
+        mpi_library::differs(info, machine),
         interface::nccl(info, interfaces),
-        interface::gloo(info, environment, interfaces),
+        interface::gloo(info, interfaces),
     ];
     let found = of_master.into_iter().chain(checks).flatten();
     info.findings().iter().cloned().chain(found).collect()
@@ -234,10 +232,8 @@ fn routed(interfaces: &[(String, IpAddr)]) -> String {
 /// Returns only the finding `master-loopback`, if the job is known to be on several nodes and the
 /// master's address is a loopback address, or that of every interface, as it stands, so that no
 /// lookup is made.
-pub(crate) fn loopback_of_several_nodes(
-    info: &ClusterInfo,
-    environment: &Environment,
-) -> Option<Finding> {
+pub(crate) fn loopback_of_several_nodes(info: &ClusterInfo) -> Option<Finding> {
+    let environment = info.environment();
     let host = info.master_addr().ok()?;
     let every = host.address().filter(IpAddr::is_unspecified);
     // By hand, several nodes may be tried on one machine, but each pod is a machine of its own.
@@ -356,7 +352,8 @@ pub(crate) fn stale_slurm(info: &ClusterInfo, ended: Option<u32>) -> Option<Find
     ))
 }
 
-fn proxy(info: &ClusterInfo, environment: &Environment) -> Option<Finding> {
+fn proxy(info: &ClusterInfo) -> Option<Finding> {
+    let environment = info.environment();
     let host = info.master_addr().ok()?.to_string();
     let get = |name: &str| environment.get(name).map(|value| value.to_string_lossy().into_owned());
     let names = [

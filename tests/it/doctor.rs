@@ -10,7 +10,7 @@ use std::path::Path;
 
 use mpienv::command::doctor::{Machine, MpiLibrary, examine};
 use mpienv::simulate::Job;
-use mpienv::{ClusterInfo, Environment, Finding, Severity};
+use mpienv::{ClusterInfo, Finding, Severity};
 use mpienv_launch::seam::{Cpus, Topology};
 use mpienv_rendezvous::seam::listen::PortState;
 
@@ -64,7 +64,7 @@ fn one_gpu() -> Topology {
 fn findings(more: &[(&str, &str)], machine: &Machine) -> Vec<Finding> {
     let vars = || RANK_0.iter().chain(more).copied();
     let info = ClusterInfo::from_vars(vars()).unwrap();
-    examine(&info, &Environment::from_vars(vars()), machine)
+    examine(&info, machine)
 }
 
 /// The codes of the findings with these variables added, on this host.
@@ -163,10 +163,7 @@ fn an_mpi_library_is_of_its_launchers_family() {
             || vars.iter().chain(&[("MASTER_ADDR", "10.0.0.4"), ("MASTER_PORT", "29500")]).copied();
         let machine = Machine { mpi: mpi(version), ..host() };
         let info = ClusterInfo::from_vars(vars()).unwrap();
-        examine(&info, &Environment::from_vars(vars()), &machine)
-            .iter()
-            .map(|f| f.code)
-            .collect::<Vec<_>>()
+        examine(&info, &machine).iter().map(|f| f.code).collect::<Vec<_>>()
     };
     let hydra =
         [("PMI_RANK", "0"), ("PMI_SIZE", "2"), ("MPI_LOCALRANKID", "0"), ("MPI_LOCALNRANKS", "2")];
@@ -241,7 +238,7 @@ fn a_binding_is_compared_with_threads_and_ranks_and_gets_the_launchers_own_remed
             || vars.iter().chain(&[("MASTER_ADDR", "10.0.0.4"), ("MASTER_PORT", "29500")]).copied();
         let machine = Machine { cores: Some(cores), mpi: None, ..host() };
         let info = ClusterInfo::from_vars(vars()).unwrap();
-        let found = examine(&info, &Environment::from_vars(vars()), &machine);
+        let found = examine(&info, &machine);
         found.into_iter().find(|f| f.code == "cpu-binding").map(|f| (f.severity, f.what, f.remedy))
     };
     let finding_of =
@@ -300,8 +297,8 @@ fn the_port_on_which_torchruns_agent_listens_is_not_in_use_by_another_program() 
         job.retain(|(name, _)| name != "TORCHELASTIC_USE_AGENT_STORE" && name != "MASTER_ADDR");
         job.push(("MASTER_ADDR".into(), "10.0.0.4".into()));
         job.extend(store.map(|value| ("TORCHELASTIC_USE_AGENT_STORE".into(), value.into())));
-        let info = ClusterInfo::from_vars(job.clone()).unwrap();
-        let found = examine(&info, &Environment::from_vars(job), &machine);
+        let info = ClusterInfo::from_vars(job).unwrap();
+        let found = examine(&info, &machine);
         assert_eq!(
             found.iter().map(|finding| finding.code).collect::<Vec<_>>(),
             expected,
@@ -320,8 +317,8 @@ fn the_store_of_another_nodes_agent_is_no_error_for_pytorch() {
         job.retain(|(name, _)| name != "TORCHELASTIC_USE_AGENT_STORE" && name != "MASTER_ADDR");
         job.push(("MASTER_ADDR".into(), "10.0.0.9".into()));
         job.push(("TORCHELASTIC_USE_AGENT_STORE".into(), store.into()));
-        let info = ClusterInfo::from_vars(job.clone()).unwrap();
-        let found = examine(&info, &Environment::from_vars(job), &machine);
+        let info = ClusterInfo::from_vars(job).unwrap();
+        let found = examine(&info, &machine);
         let [found] = &found[..] else { panic!("{found:?}") };
         assert_eq!((found.code, found.severity), ("master-not-here", severity), "{store}");
         assert_eq!(found.why.starts_with("PyTorch's ranks meet"), store == "True", "{found}");
@@ -342,7 +339,7 @@ fn a_derived_port_among_outgoing_connections_names_that_range_and_the_variable_t
         let vars = || step.iter().chain(more).copied();
         let machine = Machine { ephemeral_ports: Some(9000..=65000), mpi: None, ..host() };
         let info = ClusterInfo::from_vars(vars()).unwrap();
-        examine(&info, &Environment::from_vars(vars()), &machine)
+        examine(&info, &machine)
     };
     let findings = found(&[]);
     assert_eq!(findings.iter().map(|finding| finding.code).collect::<Vec<_>>(), ["port-ephemeral"]);

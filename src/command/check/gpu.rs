@@ -105,7 +105,7 @@ fn test(
     log: &Log,
 ) -> Result<Measurement, CheckError> {
     let _files = OpenFiles::for_meeting(info);
-    let environment = Environment::current();
+    let environment = info.environment();
     let group = Group::builder(info).backend(Backend::SharedMemory).quiet(true).timeout(STEP);
     let mut group = group.connect_timeout(timeout).connect()?;
     let card = Card::open(info, timeout);

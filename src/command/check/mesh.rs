@@ -25,7 +25,7 @@ use super::connections::{Connections, Order};
 use super::measurement::Measurement;
 use super::{CheckError, SIMULATED};
 use crate::rendezvous::{Meeting, Rendezvous};
-use crate::{ClusterInfo, Environment, Port, Rank, host_name, printable};
+use crate::{ClusterInfo, Port, Rank, host_name, printable};
 
 /// How long two hosts may take to connect, at first and if they are to try again.
 const PATIENCE: [Duration; 2] = [Duration::from_secs(3), Duration::from_secs(6)];
@@ -83,7 +83,7 @@ impl Mesh {
         rendezvous: &Rendezvous,
         most: u64,
     ) -> Result<Mesh, CheckError> {
-        let is_simulated = Environment::current().get(SIMULATED).is_some();
+        let is_simulated = info.environment().get(SIMULATED).is_some();
         let master = info.master_addr()?;
         let chosen = mpienv_ask::on_interface(info)?.interface().map(|own| own.address);
         let mut listeners = Vec::new();

@@ -1,6 +1,6 @@
 //! The option `--bind` of `exec` and `launch`.
 
-use crate::{Bind, ClusterInfo, Environment};
+use crate::{Bind, ClusterInfo};
 use clap::ValueEnum;
 use mpienv_launch::seam::{
     BOUND_BY, Node, allowed_cpus, bind_to_share, count_cores, release_default_binding,
@@ -39,10 +39,9 @@ impl From<To> for Bind {
 pub(super) fn this_process(
     to: To,
     info: &ClusterInfo,
-    environment: &Environment,
     quiet: Quiet,
 ) -> Result<Option<(&'static str, String)>, Failure> {
-    let bind = Bind::from(to);
+    let (bind, environment) = (Bind::from(to), info.environment());
     if bind == Bind::None {
         return Ok(None);
     }

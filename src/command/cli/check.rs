@@ -117,8 +117,8 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     let is_alone = info.world_size() == 1;
     let mut port = if is_alone { port::of_rank_0(&info) } else { None };
     port.iter_mut().for_each(|found| found.severity = Severity::Error);
-    let warnings = warn::suspicious(&info, &environment, port);
-    let said = quiet.print(&warnings, &environment);
+    let warnings = warn::suspicious(&info, port);
+    let said = quiet.print(&info, &warnings);
     let mut map = match check::meet(&info, timeout, bind, measures, None, "check") {
         Ok(map) => map,
         Err(error) => {

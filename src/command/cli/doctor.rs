@@ -49,15 +49,15 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     let environment = Environment::current();
     // A rank that is inspected alone must not wait for the others.
     let (info, no_answer) = place.inspect(&environment, !timeout.is_zero())?;
-    let machine = Machine::here(&info, &environment, PATIENCE);
+    let machine = Machine::here(&info, PATIENCE);
     let chosen = ThreadsOption::default().chosen(&environment)?;
-    let threads = ThreadShare::new(chosen, &info, &environment, Runs::default())?;
+    let threads = ThreadShare::new(chosen, &info, Runs::default())?;
     let plan = threads.plan_with_threads(&info);
     let (info, no_interface) = match mpienv_ask::on_interface(&info) {
         Ok(info) => (info, None),
         Err(error) => (info, Some(interface::not_found(&error))),
     };
-    let mut findings = doctor::examine(&info, &environment, &machine);
+    let mut findings = doctor::examine(&info, &machine);
     let patience = if timeout.is_zero() { PATIENCE } else { timeout.min(PATIENCE) };
     let munged = protection::ask_munged(&info, patience);
     findings.extend(protection::no_answer(&info, munged.as_ref()));
@@ -70,7 +70,6 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     let binding = Some(machine.cpus.clone()).filter(|cpus| !cpus.is_empty());
     let details = Details {
         info: &info,
-        environment: &environment,
         own: None,
         threads,
         plan,
@@ -86,7 +85,7 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
             "nccl_interfaces": doctor::nccl_interfaces(&info, &machine),
             "threads": details.threads.object(&details.plan),
             // What `exec` and `launch` set to the interface; null if nothing.
-            "interface": show::interface_object(&info, &environment),
+            "interface": show::interface_object(&info),
             // Null if the system does not tell.
             "binding": details.binding.as_ref().map(Binding::object),
             // The host's devices; null if it has none.
@@ -97,7 +96,7 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     }
     let more = [vec![nccl_row(&info, &machine)], details.rows(munged.as_ref())].concat();
     let rows = [&show::rows(&info)[..], &more].concat();
-    let device = devices::only(&info, &environment, &machine.topology.devices);
+    let device = devices::only(&info, &machine.topology.devices);
     let own = Summary::new(&rows, &findings, Cores::new(&machine), device);
     let no_problems = if findings.is_empty() { "no problems found on this host\n" } else { "" };
     let table = show::table(&info, &more);

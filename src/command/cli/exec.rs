@@ -86,29 +86,29 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     let mut wanted = options.plan_options();
     let words = Plan::new(&info, &wanted).words?;
     let by = By::Exec { per_node: options.per_node };
-    options.launcher.check(&info, &environment, by, &words)?;
+    options.launcher.check(&info, by, &words)?;
     let is_starter = options.per_node || options.starts_others(&info, &words);
     let runs = Runs { keeps_binding: options.keep_binding, is_starter };
     let chosen = options.given.threads.chosen(&environment)?;
-    let threads = ThreadShare::new(chosen, &info, &environment, runs)?;
+    let threads = ThreadShare::new(chosen, &info, runs)?;
     wanted.threads = threads.count;
     let of_count = if is_starter { None } else { differs(&info, "exec", 1) };
     let also = threads.finding().into_iter().chain(of_count);
     if !options.dry_run {
         options.meet.check(&info)?;
     }
-    wanted.said = options.warn(&info, &environment, also);
+    wanted.said = options.warn(&info, also);
     if options.dry_run {
         return Ok(print(&words)?);
     }
     if !options.keep_binding {
         widen_default_binding(&info, &environment);
     }
-    if let Some(bound) = bind::this_process(options.bind, &info, &environment, options.quiet)? {
+    if let Some(bound) = bind::this_process(options.bind, &info, options.quiet)? {
         wanted.also.push(bound);
         // The program's threads are for the cores that it is bound to now.
         let runs = Runs { keeps_binding: true, ..runs };
-        wanted.threads = ThreadShare::new(chosen, &info, &environment, runs)?.count;
+        wanted.threads = ThreadShare::new(chosen, &info, runs)?.count;
     }
     let info = on_interface(&info)?;
     let plan = Plan::new(&info, &wanted);
@@ -147,12 +147,7 @@ impl Options {
     }
 
     /// Prints what is probably wrong. Returns the codes of what is also wrong for the command.
-    fn warn(
-        &self,
-        info: &ClusterInfo,
-        environment: &Environment,
-        also: impl Iterator<Item = Finding>,
-    ) -> Vec<String> {
+    fn warn(&self, info: &ClusterInfo, also: impl Iterator<Item = Finding>) -> Vec<String> {
         // A meeting of several ranks finds out by itself whether rank 0 can listen, and fails.
         let is_met = self.meet.is_asked() && info.world_size() > 1;
         let of_port = if is_met { None } else { port::of_rank_0(info) };
@@ -160,7 +155,7 @@ impl Options {
         let master = if is_alone { None } else { doctor::master_of_several_nodes(info, PATIENCE) };
         let of_words = self.given.same_words_on_node(info);
         let findings = of_words.into_iter().chain(master).chain(of_port).chain(also);
-        let said = self.quiet.warn_also(info, environment, findings);
+        let said = self.quiet.warn_also(info, findings);
         if !self.dry_run && !self.meet.is_asked() {
             warn::starts_anyway(&said);
         }

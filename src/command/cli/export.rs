@@ -90,11 +90,11 @@ fn line(dialect: Dialect) -> Option<String> {
 fn text(options: Options, environment: &Environment) -> Result<String, Failure> {
     let Options { place, shell, program, per_node, threads, verbose, quiet } = options;
     let info = place.read(environment, quiet)?;
-    let threads = threads.in_shell(&info, environment)?;
+    let threads = threads.in_shell(&info)?;
     if verbose {
         stream::report(&lines_of(info.findings()));
     } else {
-        quiet.warn_also(&info, environment, port::privileged_of_rank_0(&info));
+        quiet.warn_also(&info, port::privileged_of_rank_0(&info));
     }
     let info = on_known_interface(info)?;
     let reader = program.reader(per_node);

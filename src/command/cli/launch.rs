@@ -147,11 +147,11 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     let info = options.place.read(&environment, options.quiet)?;
     // The reason may be that the place is left from another job.
     let say_stale = |info: &ClusterInfo| {
-        options.quiet.print(warn::stale(info, &environment).as_slice(), &environment);
+        options.quiet.print(info, warn::stale(info).as_slice());
     };
-    let workers = options.count(&info, &environment).inspect_err(|_| say_stale(&info))?;
+    let workers = options.count(&info).inspect_err(|_| say_stale(&info))?;
     let words = &options.given.command[..];
-    options.launcher.check(&info, &environment, By::Launch { workers }, words)?;
+    options.launcher.check(&info, By::Launch { workers }, words)?;
     if options.log_dir.is_none() {
         drop(stream::stdout()?);
     }
@@ -167,9 +167,9 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     let first = places.iter().map(|place| options.words(place)).collect::<Result<Vec<_>, _>>()?;
     let named = first.first().map_or(words, |words| words);
     let chosen = options.given.threads.chosen(&environment)?;
-    let few = few_devices(places.first(), &environment);
+    let few = few_devices(places.first());
     options.meet.check(&info.starting(workers))?;
-    let said = options.warn(&info, &environment, places.first(), chosen, workers, few.clone());
+    let said = options.warn(&info, places.first(), chosen, workers, few.clone());
     let of_node = node_options(&launch);
     let is_joint = of_node.is_joint();
     let map = options.meet.wait(&info, Some(of_node), options.quiet).map_err(|failure| {
@@ -227,7 +227,6 @@ impl Options {
     fn warn(
         &self,
         info: &ClusterInfo,
-        environment: &Environment,
         first: Option<&ClusterInfo>,
         chosen: Chosen,
         workers: u32,
@@ -244,7 +243,7 @@ impl Options {
         let of_count = differs(info, "launch", workers);
         let findings = of_words.into_iter().chain(master).chain(too_many).chain(port);
         let findings = findings.chain(few).chain(of_count);
-        let said = self.quiet.warn_also(&info.starting(workers), environment, findings);
+        let said = self.quiet.warn_also(&info.starting(workers), findings);
         if !self.meet.is_asked() {
             warn::starts_anyway(&said);
         }
@@ -265,7 +264,8 @@ impl Options {
 
     /// Returns how many workers this node gets. If they had to be counted, prints the source of the
     /// number.
-    fn count(&self, info: &ClusterInfo, environment: &Environment) -> Result<u32, crate::Error> {
+    fn count(&self, info: &ClusterInfo) -> Result<u32, crate::Error> {
+        let environment = info.environment();
         if let WorkerCount::Fixed(workers) = self.nproc_per_node {
             return Ok(workers);
         }
@@ -282,9 +282,10 @@ impl Options {
 }
 
 /// Returns the finding that the workers are more than the devices that they see.
-fn few_devices(first: Option<&ClusterInfo>, environment: &Environment) -> Option<Finding> {
-    let found = devices::few(first?, environment, &topology(environment).devices);
-    found.filter(|found| found.severity > Severity::Note)
+fn few_devices(first: Option<&ClusterInfo>) -> Option<Finding> {
+    let first = first?;
+    devices::few(first, &topology(first.environment()).devices)
+        .filter(|found| found.severity > Severity::Note)
 }
 
 /// Converts a launch error. A command that cannot be started gets the same message as under `exec`.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crate::command::check::{JobMap, Measures, exchange_endpoints, exchange_secret, meet};
 use crate::command::doctor::as_warning;
 use crate::command::protection::no_answer;
-use crate::{ClusterInfo, Environment, Error, Host};
+use crate::{ClusterInfo, Error, Host};
 use clap::Args;
 use mpienv_ask::own_addr;
 use mpienv_core::seam::{Plan, PlanOptions};
@@ -90,7 +90,7 @@ impl MeetOption {
         if let Some(open) = &mut open {
             open.why = "the ranks have met without it, as processes of other users could".into();
         }
-        quiet.print(open.as_slice(), &Environment::current());
+        quiet.print(info, open.as_slice());
         let errors = || map.iter().flat_map(JobMap::errors);
         stream::report(&lines_of(errors()));
         if errors().next().is_none() { Ok(map) } else { Err(Failure::Disagreement) }

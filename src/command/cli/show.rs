@@ -46,23 +46,22 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     let environment = Environment::current();
     let info = place.read(&environment, Quiet::NEVER)?;
     let chosen = ThreadsOption::default().chosen(&environment)?;
-    let threads = ThreadShare::new(chosen, &info, &environment, Runs::default())?;
+    let threads = ThreadShare::new(chosen, &info, Runs::default())?;
     let too_many = threads.finding();
-    let warnings =
-        if warn { suspicious(&info, &environment, too_many.clone()) } else { Vec::new() };
-    Quiet::NEVER.print(&warnings, &environment);
+    let warnings = if warn { suspicious(&info, too_many.clone()) } else { Vec::new() };
+    Quiet::NEVER.print(&info, &warnings);
     let info = on_known_interface(info)?;
     let own = if own_addr { Some(mpienv_ask::own_addr(&info)?) } else { None };
     let host = topology(&environment);
     let binding = allowed_cpus().ok().map(|cpus| Binding::new(cpus, &host));
     let devices = HostDevices::of(&host.devices, &environment);
     let plan = threads.plan_with_threads(&info);
-    let (info, environment) = (&info, &environment);
-    let details = Details { info, environment, own, threads, plan, binding, devices };
-    let bound_to_few = doctor::cores::binding(info, environment, count_cores());
-    let loopback = doctor::loopback_of_several_nodes(info, environment);
+    let info = &info;
+    let details = Details { info, own, threads, plan, binding, devices };
+    let bound_to_few = doctor::cores::binding(info, count_cores());
+    let loopback = doctor::loopback_of_several_nodes(info);
     let port = doctor::port::privileged_of_rank_0(info);
-    let few = doctor::devices::few(info, environment, &host.devices);
+    let few = doctor::devices::few(info, &host.devices);
     let of_host = loopback.iter().chain(&port).chain(&few).chain(&bound_to_few).chain(&too_many);
     let of_place: Vec<Finding> =
         info.findings().iter().cloned().map(|found| as_asked(found, info)).collect();
@@ -98,7 +97,6 @@ pub(super) fn as_asked(found: Finding, info: &ClusterInfo) -> Finding {
 /// What is shown beside the values of `rows`.
 pub(super) struct Details<'a> {
     pub info: &'a ClusterInfo,
-    pub environment: &'a Environment,
     pub own: Option<OwnAddr>,
     pub threads: ThreadShare,
     /// What `exec` gives a program.
@@ -144,7 +142,7 @@ impl Details<'_> {
         object["host"] = host_name().into();
         object["threads"] = self.threads.object(&self.plan);
         if self.info.asked_interface().is_some() {
-            object["interface"] = interface_object(self.info, self.environment);
+            object["interface"] = interface_object(self.info);
         }
         if let Some(own) = &self.own {
             object["own_addr"] = own.address.to_string().into();
@@ -187,7 +185,7 @@ impl Details<'_> {
     /// Returns the rows of the interface's variables.
     fn variables(&self) -> Vec<[String; 3]> {
         let own = self.info.interface().into_iter();
-        let set = own.flat_map(|own| variables(own, self.environment));
+        let set = own.flat_map(|own| variables(own, self.info.environment()));
         let row = |(name, value, is_kept): (&str, String, bool)| {
             let source = if is_kept { "set already, kept" } else { "set" };
             row(name, printable(value.as_bytes()), source)
@@ -266,9 +264,9 @@ fn variables<'a>(
 }
 
 /// Returns what `exec` and `launch` set to the interface. Null if there is nothing to set.
-pub(super) fn interface_object(info: &ClusterInfo, environment: &Environment) -> Value {
+pub(super) fn interface_object(info: &ClusterInfo) -> Value {
     let Some(own) = info.interface() else { return Value::Null };
-    let entries = variables(own, environment);
+    let entries = variables(own, info.environment());
     let values: serde_json::Map<_, _> =
         entries.map(|(name, value, _)| (name.to_owned(), value.into())).collect();
     serde_json::json!({

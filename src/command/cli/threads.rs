@@ -71,14 +71,10 @@ impl ThreadsOption {
     }
 
     /// Decides for a shell, which keeps its binding, and whose variables are set only by the option.
-    pub(super) fn in_shell(
-        self,
-        info: &ClusterInfo,
-        environment: &Environment,
-    ) -> Result<Option<ThreadCount>, Error> {
+    pub(super) fn in_shell(self, info: &ClusterInfo) -> Result<Option<ThreadCount>, Error> {
         let chosen = self.threads.map(|threads| (threads, OPTION));
         let runs = Runs { keeps_binding: true, is_starter: false };
-        chosen.map_or(Ok(None), |_| Ok(ThreadShare::new(chosen, info, environment, runs)?.count))
+        chosen.map_or(Ok(None), |_| Ok(ThreadShare::new(chosen, info, runs)?.count))
     }
 }
 
@@ -99,10 +95,9 @@ impl ThreadShare {
     pub(super) fn new(
         chosen: Chosen,
         info: &ClusterInfo,
-        environment: &Environment,
         Runs { keeps_binding, is_starter }: Runs,
     ) -> Result<ThreadShare, Error> {
-        let share = share_of_rank(info, environment, keeps_binding);
+        let share = share_of_rank(info, info.environment(), keeps_binding);
         if let (Some((Threads::Share, by)), None) = (chosen, &share) {
             let reason = Reason::Malformed(UNKNOWN.to_owned());
             let remedy = format!("give a number, as in {OPTION} 4, or keep");

@@ -159,7 +159,6 @@ impl LauncherOption {
     pub(super) fn check(
         self,
         info: &ClusterInfo,
-        environment: &Environment,
         by: By,
         words: &[OsString],
     ) -> Result<(), Failure> {
@@ -173,7 +172,7 @@ impl LauncherOption {
             (Some(_), By::Exec { per_node: true }) => Ok(()),
             // Alone, it starts its ranks as it does without mpienv.
             (Some(_), _) if ranks == 1 => Ok(()),
-            (Some(known), _) if is_known(known, environment, words) => Ok(()),
+            (Some(known), _) if is_known(known, info.environment(), words) => Ok(()),
             (Some(_), by) => Err(found.of_node(by, ranks, info)),
         }
     }

@@ -36,27 +36,22 @@ impl Quiet {
     pub(crate) fn warn_also(
         self,
         info: &ClusterInfo,
-        environment: &Environment,
         also: impl IntoIterator<Item = Finding>,
     ) -> Vec<Finding> {
         let also: Vec<_> = also.into_iter().collect();
         let of_command: Vec<_> = also.iter().map(|finding| finding.code).collect();
-        let mut warnings = suspicious(info, environment, also);
-        let printed = self.print(&warnings, environment);
+        let mut warnings = suspicious(info, also);
+        let printed = self.print(info, &warnings);
         warnings
             .retain(|Finding { code, .. }| printed.contains(code) && !of_command.contains(code));
         warnings
     }
 
     /// Prints findings, and returns the codes of those that it printed.
-    pub(crate) fn print(
-        self,
-        findings: &[Finding],
-        environment: &Environment,
-    ) -> Vec<&'static str> {
+    pub(crate) fn print(self, info: &ClusterInfo, findings: &[Finding]) -> Vec<&'static str> {
+        let is_quiet = self.is_asked(info.environment());
         // A job with an error cannot work, so its error is printed whatever a user requested.
-        let is_shown =
-            |finding: &&Finding| finding.severity == Severity::Error || !self.is_asked(environment);
+        let is_shown = |finding: &&Finding| finding.severity == Severity::Error || !is_quiet;
         let shown = findings.iter().filter(is_shown);
         stream::report(&lines_of(shown.clone()));
         shown.map(|finding| finding.code).collect()
@@ -68,19 +63,19 @@ impl Quiet {
 /// first rank is not there.
 pub(super) fn suspicious(
     info: &ClusterInfo,
-    environment: &Environment,
     also: impl IntoIterator<Item = Finding>,
 ) -> Vec<Finding> {
-    info.warnings_and(stale(info, environment), || {
+    info.warnings_and(stale(info), || {
         let master = doctor::master_of_one_node(info, PATIENCE)
-            .or_else(|| doctor::loopback_of_several_nodes(info, environment));
-        let of_user = doctor::interface::of_user(info, environment);
+            .or_else(|| doctor::loopback_of_several_nodes(info));
+        let of_user = doctor::interface::of_user(info);
         master.into_iter().chain(of_user).chain(also).collect()
     })
 }
 
 /// Returns the finding that this process's place is left from a job that has ended.
-pub(super) fn stale(info: &ClusterInfo, environment: &Environment) -> Option<Finding> {
+pub(super) fn stale(info: &ClusterInfo) -> Option<Finding> {
+    let environment = info.environment();
     doctor::stale_open_mpi(doctor::gone_session(environment))
         .or_else(|| doctor::stale_slurm(info, doctor::ended_task(environment)))
 }

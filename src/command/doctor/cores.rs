@@ -5,11 +5,8 @@ use crate::{ClusterInfo, Environment, Finding, Severity};
 use mpienv_launch::seam::{BOUND_BY, is_widened, nodes_of, numa_nodes};
 
 /// Compares the allowed cores with those that exist, the requested threads and the node's ranks.
-pub(crate) fn binding(
-    info: &ClusterInfo,
-    environment: &Environment,
-    cores: Option<(usize, usize)>,
-) -> Option<Finding> {
+pub(crate) fn binding(info: &ClusterInfo, cores: Option<(usize, usize)>) -> Option<Finding> {
+    let environment = info.environment();
     let (allowed, all) = cores.filter(|(allowed, all)| allowed < all)?;
     let threads = threads(environment);
     let too_many = threads.is_some_and(|threads| threads > allowed);
@@ -50,14 +47,10 @@ fn threads(environment: &Environment) -> Option<usize> {
 }
 
 /// Compares the NUMA node of this rank's GPU with those of its cores.
-pub(super) fn device_far(
-    info: &ClusterInfo,
-    environment: &Environment,
-    machine: &Machine,
-) -> Option<Finding> {
+pub(super) fn device_far(info: &ClusterInfo, machine: &Machine) -> Option<Finding> {
     let index = usize::try_from(info.device_index()?).ok()?;
     let devices = &machine.topology.devices;
-    let shown = devices.visible(environment, info.local_rank().unwrap_or(0)).ok()?;
+    let shown = devices.visible(info.environment(), info.local_rank().unwrap_or(0)).ok()?;
     let device = shown.get(index)?;
     let home = device.node?;
     let nodes = nodes_of(&machine.topology.cores_of(&machine.cpus));

@@ -46,22 +46,13 @@ impl HostDevices {
 }
 
 /// Compares the devices, and the lists of visible ones, with the ranks on this node.
-pub(crate) fn few(
-    info: &ClusterInfo,
-    environment: &Environment,
-    devices: &Devices,
-) -> Option<Finding> {
-    cuda(info, environment)
-        .or_else(|| others(info, environment))
-        .or_else(|| fewer_than_ranks(info, environment, devices))
+pub(crate) fn few(info: &ClusterInfo, devices: &Devices) -> Option<Finding> {
+    cuda(info).or_else(|| others(info)).or_else(|| fewer_than_ranks(info, devices))
 }
 
 /// Compares the device files with the ranks on this node, unless a list counts instead.
-fn fewer_than_ranks(
-    info: &ClusterInfo,
-    environment: &Environment,
-    devices: &Devices,
-) -> Option<Finding> {
+fn fewer_than_ranks(info: &ClusterInfo, devices: &Devices) -> Option<Finding> {
+    let environment = info.environment();
     let (size, (count, files)) = (info.local_world_size()?, devices.files?);
     // The ranks of a simulated job all run on this host.
     let is_counted = shown(environment).next().is_none() && !environment.is_set(SIMULATED);
@@ -80,11 +71,8 @@ fn fewer_than_ranks(
 
 /// Returns the only device that this process sees, by a name that other processes of the host give
 /// it too. `None` if it sees several, or if nothing tells which it is.
-pub(crate) fn only(
-    info: &ClusterInfo,
-    environment: &Environment,
-    devices: &Devices,
-) -> Option<String> {
+pub(crate) fn only(info: &ClusterInfo, devices: &Devices) -> Option<String> {
+    let environment = info.environment();
     let list = environment.get(CUDA).map(|list| list.to_string_lossy());
     let mut entries = list.iter().flat_map(|list| list.split(',')).map(str::trim);
     if let (Some(uuid), None) = (entries.next(), entries.next())
@@ -101,9 +89,9 @@ pub(crate) fn only(
 }
 
 /// Compares the lists of other makers than NVIDIA. One device may be each rank's own.
-fn others(info: &ClusterInfo, environment: &Environment) -> Option<Finding> {
+fn others(info: &ClusterInfo) -> Option<Finding> {
     let size = info.local_world_size().unwrap_or(1);
-    let lists = shown(environment).filter(|list| list.variable != CUDA);
+    let lists = shown(info.environment()).filter(|list| list.variable != CUDA);
     lists.into_iter().find_map(|Shown { variable, value, count }| match count {
         Err(entry) => Some(no_device(variable, &value, &entry)),
         Ok(count) => (count > 1 && count < size as usize).then(|| {
@@ -134,9 +122,9 @@ fn no_device(variable: &str, value: &str, entry: &str) -> Finding {
 const HIDDEN: [&str; 5] = ["", "-1", "nodevfiles", "none", "void"];
 
 /// Compares `CUDA_VISIBLE_DEVICES` with the ranks on this node.
-fn cuda(info: &ClusterInfo, environment: &Environment) -> Option<Finding> {
+fn cuda(info: &ClusterInfo) -> Option<Finding> {
     let size = info.local_world_size()?;
-    let devices = environment.get(CUDA)?.to_string_lossy().into_owned();
+    let devices = info.environment().get(CUDA)?.to_string_lossy().into_owned();
     let count = visible(&devices);
     let first = devices.split(',').next().unwrap_or_default().trim();
     if !is_device(first) && !HIDDEN.contains(&first.to_ascii_lowercase().as_str()) {
@@ -174,7 +162,7 @@ mod tests {
             let local = [("LOCAL_RANK", "1"), ("LOCAL_WORLD_SIZE", "4"), (variable, value)];
             let environment = Environment::from_vars(ranks.into_iter().chain(local));
             let info = ClusterInfo::from_environment(&environment).unwrap();
-            few(&info, &environment, &Devices::default()).map(|finding| finding.to_string())
+            few(&info, &Devices::default()).map(|finding| finding.to_string())
         };
         let few = found("ASCEND_RT_VISIBLE_DEVICES", "0,1").unwrap();
         assert!(few.contains("ASCEND_RT_VISIBLE_DEVICES=0,1 shows 2 devices to the 4"), "{few}");
@@ -196,7 +184,7 @@ mod tests {
         let environment =
             Environment::from_vars(task.into_iter().chain([("CUDA_VISIBLE_DEVICES", "-1")]));
         let info = ClusterInfo::from_environment(&environment).unwrap();
-        let finding = cuda(&info, &environment).unwrap();
+        let finding = cuda(&info).unwrap();
         assert_eq!(finding.severity, Severity::Note);
         assert_eq!(
             finding.remedy,

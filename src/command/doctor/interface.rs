@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use super::{as_warning, several_nodes};
-use crate::{ClusterInfo, Environment, Error, Finding};
+use crate::{ClusterInfo, Error, Finding};
 use mpienv_ask::seam::{interfaces, is_bridge, names_of};
 use mpienv_core::seam::ASKED;
 
@@ -111,12 +111,8 @@ pub(crate) fn not_found(error: &Error) -> Finding {
 }
 
 /// Checks `GLOO_SOCKET_IFNAME`. gloo accepts only complete names, one for each device.
-pub(super) fn gloo(
-    info: &ClusterInfo,
-    environment: &Environment,
-    interfaces: &Interfaces,
-) -> Option<Finding> {
-    let value = environment.get(GLOO)?.to_string_lossy().into_owned();
+pub(super) fn gloo(info: &ClusterInfo, interfaces: &Interfaces) -> Option<Finding> {
+    let value = info.environment().get(GLOO)?.to_string_lossy().into_owned();
     let names = names_of(interfaces);
     let wrong = value
         .split(',')
@@ -136,14 +132,14 @@ pub(super) fn gloo(
 /// Returns which variables that a user has set name an interface that this host does not have. The
 /// program may not use the library that reads them, so that none is more than a warning. The host's
 /// interfaces are listed only if there is such a variable.
-pub(crate) fn of_user(info: &ClusterInfo, environment: &Environment) -> Vec<Finding> {
-    if ![GLOO, NCCL, "MPIENV_NCCL_IFNAME"].iter().any(|name| environment.is_set(name))
+pub(crate) fn of_user(info: &ClusterInfo) -> Vec<Finding> {
+    if ![GLOO, NCCL, "MPIENV_NCCL_IFNAME"].iter().any(|name| info.environment().is_set(name))
         && info.provenance().nccl_socket_ifname != ASKED
     {
         return Vec::new();
     }
     let interfaces = interfaces();
-    let found = [nccl(info, &interfaces), gloo(info, environment, &interfaces)];
+    let found = [nccl(info, &interfaces), gloo(info, &interfaces)];
     let is_absent = |finding: &Finding| finding.code != BRIDGE;
     found.into_iter().flatten().filter(is_absent).map(as_warning).collect()
 }

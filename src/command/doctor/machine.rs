@@ -46,7 +46,8 @@ pub struct Machine {
 impl Machine {
     /// Inspects this host as it is now. Each name may take up to `patience` to resolve.
     #[must_use]
-    pub fn here(info: &ClusterInfo, environment: &Environment, patience: Duration) -> Machine {
+    pub fn here(info: &ClusterInfo, patience: Duration) -> Machine {
+        let environment = info.environment();
         let name = host_name().unwrap_or_default();
         let own = resolve(name.clone(), patience).unwrap_or_default();
         Machine {
@@ -59,7 +60,7 @@ impl Machine {
             topology: topology(environment),
             cpus: allowed_cpus().unwrap_or_default(),
             usable: usable_cpus().unwrap_or_default(),
-            mpi: MpiLibrary::here(info, environment),
+            mpi: MpiLibrary::here(info),
             gone_session: gone_session(environment),
             ended_task: ended_task(environment),
         }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::machine::Machine;
-use crate::{ClusterInfo, Environment, Finding};
+use crate::{ClusterInfo, Finding};
 use mpienv_core::seam::MpiFamily;
 
 /// An MPI library on this host.
@@ -18,7 +18,7 @@ pub struct MpiLibrary {
 impl MpiLibrary {
     /// Finds the library that programs of this launcher load, or else any other.
     #[cfg(feature = "mpi")]
-    pub(super) fn here(info: &ClusterInfo, environment: &Environment) -> Option<MpiLibrary> {
+    pub(super) fn here(info: &ClusterInfo) -> Option<MpiLibrary> {
         if info.world_size() == 1
             || matches!(
                 info.launcher().spec().mpi,
@@ -30,12 +30,12 @@ impl MpiLibrary {
         // `Launcher::Alone` stands for libraries of all families.
         let found = [info.launcher(), crate::Launcher::Alone]
             .into_iter()
-            .find_map(|l| crate::mpi::find_library(l, environment).ok());
+            .find_map(|l| crate::mpi::find_library(l, info.environment()).ok());
         found.map(|(file, version)| MpiLibrary { file, version })
     }
 
     #[cfg(not(feature = "mpi"))]
-    pub(super) fn here(_info: &ClusterInfo, _environment: &Environment) -> Option<MpiLibrary> {
+    pub(super) fn here(_info: &ClusterInfo) -> Option<MpiLibrary> {
         None
     }
 
@@ -58,14 +58,10 @@ fn is_5_or_newer(version: &str) -> bool {
 
 /// Reports a library that does not find the launcher: each of its processes is rank 0 of 1, or
 /// exits in MPI_Init.
-pub(super) fn differs(
-    info: &ClusterInfo,
-    environment: &Environment,
-    machine: &Machine,
-) -> Option<Finding> {
+pub(super) fn differs(info: &ClusterInfo, machine: &Machine) -> Option<Finding> {
     let library = machine.mpi.as_ref().filter(|_| info.world_size() > 1)?;
     // Open MPI 4 does not set its version in the environment.
-    let value = |name| environment.get(name).and_then(|value| value.to_str());
+    let value = |name| info.environment().get(name).and_then(|value| value.to_str());
     let mpirun_5 = value("OMPI_VERSION").is_some_and(is_5_or_newer);
     let by_pmix = value("SLURM_MPI_TYPE").is_some_and(|kind| kind.starts_with("pmix"));
     let of_launcher = "put the launcher's MPI first in LD_LIBRARY_PATH, or start the job with the mpiexec of that library";

@@ -1,7 +1,7 @@
 //! Checks of the master's address and of the interfaces that libraries choose.
 
 use mpienv::command::doctor::{Machine, examine, nccl_interfaces};
-use mpienv::{ClusterInfo, Environment, Severity};
+use mpienv::{ClusterInfo, Severity};
 
 use super::{RANK_0, codes, findings, host};
 
@@ -42,11 +42,7 @@ fn a_loopback_master_is_as_bad_as_what_is_known_of_the_nodes() {
             ("FLUX_JOB_NNODES", nodes),
         ];
         let vars = || vars.into_iter().chain([("MASTER_ADDR", "127.0.0.1")]);
-        let found = examine(
-            &ClusterInfo::from_vars(vars()).unwrap(),
-            &Environment::from_vars(vars()),
-            &local,
-        );
+        let found = examine(&ClusterInfo::from_vars(vars()).unwrap(), &local);
         found
             .into_iter()
             .find(|finding| finding.code == "master-loopback")
@@ -61,7 +57,7 @@ fn a_loopback_master_is_as_bad_as_what_is_known_of_the_nodes() {
                 .copied()
         };
         let info = ClusterInfo::from_vars(vars()).unwrap();
-        let found = examine(&info, &Environment::from_vars(vars()), &local);
+        let found = examine(&info, &local);
         found
             .into_iter()
             .find(|finding| finding.code == "master-loopback")
