@@ -33,7 +33,7 @@ use mpienv_rendezvous::seam::{uses_munge, why_no_munge};
 use self::connections::{Connections, Order};
 pub(crate) use self::map::JobMap;
 use self::map::{RankReport, as_others_call_it};
-pub(crate) use self::measurement::{Measurement, grouped, named, table};
+pub(crate) use self::measurement::{Measurement, grouped, named};
 use self::mesh::Mesh;
 
 /// A test of the GPUs of all ranks, which have met. It takes at most so long to connect them, and

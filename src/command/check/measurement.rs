@@ -32,9 +32,14 @@ pub(super) fn figure(value: f64) -> String {
     format!("{value:.digits$}")
 }
 
+/// A value, or a dash if it is not known.
+pub(crate) fn or_dash(value: Option<impl ToString>) -> String {
+    value.map_or("-".to_owned(), |value| value.to_string())
+}
+
 /// A number with three digits that count, or a dash.
 pub(super) fn figure_or_dash(value: Option<f64>) -> String {
-    value.map_or("-".to_owned(), figure)
+    or_dash(value.map(figure))
 }
 
 /// The widest column. A wider one makes the formatting panic.

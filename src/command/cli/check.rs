@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
-use crate::command::check::{self, CheckError, GpuTest, JobMap, Measures, table};
+use crate::command::check::measurement::{or_dash, table};
+use crate::command::check::{self, CheckError, GpuTest, JobMap, Measures};
 use crate::command::doctor::port;
 use crate::command::protection::{ask_munged, no_answer};
 use crate::{ClusterInfo, Environment, Finding, Interface, Severity};
@@ -278,7 +279,7 @@ fn lines_of_map(map: &JobMap, info: &ClusterInfo, tests_all: bool) -> String {
         let numbers: Vec<_> = ranks.iter().map(|(rank, _)| *rank).collect();
         let address = ranks.first().and_then(|(_, report)| Some(report.address?.to_string()));
         let local: Option<Vec<_>> = ranks.iter().map(|(_, report)| report.local_rank).collect();
-        let local = local.map_or("-".to_owned(), |local| ranges(&local));
+        let local = or_dash(local.map(|local| ranges(&local)));
         rows.push(vec![(*host).to_owned(), address.unwrap_or_default(), ranges(&numbers), local]);
     }
     text += &table(&rows, false);

@@ -4,8 +4,9 @@ mod comparison;
 
 use std::time::Duration;
 
+use crate::command::check::measurement::or_dash;
 use crate::command::check::{CheckError, bring, brought, named, rendezvous};
-use crate::command::doctor::devices::{self, HostDevices};
+use crate::command::doctor::devices;
 use crate::command::doctor::{self, Machine, interface};
 use crate::command::open_files::OpenFiles;
 use crate::command::protection::{self, NO_ANSWER};
@@ -17,7 +18,7 @@ use serde_json::json;
 use self::comparison::{Cores, Summary, differences, shared_cores, shared_devices};
 use super::place::JointPlaceOptions;
 use super::show::{Binding, Details};
-use super::threads::{Runs, ThreadShare, ThreadsOption};
+use super::threads::{Runs, ThreadsOption};
 use super::{Failure, check, examples, lines_of, show, stream, time_or_none, version};
 
 /// This command, as other ranks name it.
@@ -50,9 +51,7 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     // A rank that is inspected alone must not wait for the others.
     let (info, no_answer) = place.inspect(&environment, !timeout.is_zero())?;
     let machine = Machine::here(&info, PATIENCE);
-    let chosen = ThreadsOption::default().chosen(&environment)?;
-    let threads = ThreadShare::new(chosen, &info, Runs::default())?;
-    let plan = threads.plan_with_threads(&info);
+    let threads = ThreadsOption::default().share(&info, Runs::default())?;
     let (info, no_interface) = match mpienv_ask::on_interface(&info) {
         Ok(info) => (info, None),
         Err(error) => (info, Some(interface::not_found(&error))),
@@ -67,15 +66,7 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     if timeout.is_zero() {
         findings = findings.into_iter().map(|found| show::as_asked(found, &info)).collect();
     }
-    let binding = Some(machine.cpus.clone()).filter(|cpus| !cpus.is_empty());
-    let details = Details {
-        info: &info,
-        own: None,
-        threads,
-        plan,
-        binding: binding.map(|cpus| Binding::new(cpus, &machine.topology)),
-        devices: HostDevices::of(&machine.topology.devices, &environment),
-    };
+    let details = Details::new(&info, None, threads, machine.cpus.clone(), &machine.topology);
     if json {
         stream::print_json(&json!({
             "version": version::TEXT,
@@ -83,7 +74,7 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
             "info": info,
             // The interfaces that NCCL_SOCKET_IFNAME allows; null if NCCL chooses them itself.
             "nccl_interfaces": doctor::nccl_interfaces(&info, &machine),
-            "threads": details.threads.object(&details.plan),
+            "threads": details.threads.object(&info),
             // What `exec` and `launch` set to the interface; null if nothing.
             "interface": show::interface_object(&info),
             // Null if the system does not tell.
@@ -199,5 +190,5 @@ fn nccl_row(info: &ClusterInfo, machine: &Machine) -> [String; 3] {
         None => "NCCL chooses by itself".to_owned(),
     };
     let selected = Some(selected.unwrap_or_default().join(",")).filter(|list| !list.is_empty());
-    ["NCCL selects".to_owned(), selected.unwrap_or("-".to_owned()), of]
+    ["NCCL selects".to_owned(), or_dash(selected), of]
 }

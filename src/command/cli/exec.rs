@@ -15,7 +15,7 @@ use mpienv_launch::seam::{
 use super::meet::{MeetOption, wait_for_address};
 use super::place::JointPlaceOptions;
 use super::program::{ProgramOptions, command, print};
-use super::threads::{Runs, ThreadShare};
+use super::threads::Runs;
 use super::typed::{self, By, LauncherOption};
 use super::warn::PATIENCE;
 use super::worker::worker;
@@ -89,8 +89,7 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     options.launcher.check(&info, by, &words)?;
     let is_starter = options.per_node || options.starts_others(&info, &words);
     let runs = Runs { keeps_binding: options.keep_binding, is_starter };
-    let chosen = options.given.threads.chosen(&environment)?;
-    let threads = ThreadShare::new(chosen, &info, runs)?;
+    let threads = options.given.threads.share(&info, runs)?;
     wanted.threads = threads.count;
     let of_count = if is_starter { None } else { differs(&info, "exec", 1) };
     let also = threads.finding().into_iter().chain(of_count);
@@ -108,7 +107,7 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
         wanted.also.push(bound);
         // The program's threads are for the cores that it is bound to now.
         let runs = Runs { keeps_binding: true, ..runs };
-        wanted.threads = ThreadShare::new(chosen, &info, runs)?.count;
+        wanted.threads = options.given.threads.share(&info, runs)?.count;
     }
     let info = on_interface(&info)?;
     let plan = Plan::new(&info, &wanted);

@@ -2,13 +2,13 @@
 
 use std::io;
 
-use crate::command::check::measurement::WIDEST;
+use crate::command::check::measurement::{WIDEST, or_dash};
 use crate::command::doctor::devices::HostDevices;
 use crate::command::{doctor, protection};
 use crate::{ClusterInfo, Environment, Finding, Host, OwnAddr, OwnInterface, host_name};
 use clap::Args;
 use mpienv_ask::seam::would_ask;
-use mpienv_core::seam::{Plan, counted, printable};
+use mpienv_core::seam::{counted, printable};
 use mpienv_launch::seam::{
     Cpus, Topology, allowed_cpus, count_cores, nodes_of, numa_nodes, topology,
 };
@@ -45,19 +45,16 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     let Options { place, own_addr, warn, json } = options;
     let environment = Environment::current();
     let info = place.read(&environment, Quiet::NEVER)?;
-    let chosen = ThreadsOption::default().chosen(&environment)?;
-    let threads = ThreadShare::new(chosen, &info, Runs::default())?;
+    let threads = ThreadsOption::default().share(&info, Runs::default())?;
     let too_many = threads.finding();
     let warnings = if warn { suspicious(&info, too_many.clone()) } else { Vec::new() };
     Quiet::NEVER.print(&info, &warnings);
     let info = on_known_interface(info)?;
     let own = if own_addr { Some(mpienv_ask::own_addr(&info)?) } else { None };
     let host = topology(&environment);
-    let binding = allowed_cpus().ok().map(|cpus| Binding::new(cpus, &host));
-    let devices = HostDevices::of(&host.devices, &environment);
-    let plan = threads.plan_with_threads(&info);
     let info = &info;
-    let details = Details { info, own, threads, plan, binding, devices };
+    let cpus = allowed_cpus().unwrap_or_default();
+    let details = Details::new(info, own, threads, cpus, &host);
     let bound_to_few = doctor::cores::binding(info, count_cores());
     let loopback = doctor::loopback_of_several_nodes(info);
     let port = doctor::port::privileged_of_rank_0(info);
@@ -96,11 +93,9 @@ pub(super) fn as_asked(found: Finding, info: &ClusterInfo) -> Finding {
 
 /// What is shown beside the values of `rows`.
 pub(super) struct Details<'a> {
-    pub info: &'a ClusterInfo,
-    pub own: Option<OwnAddr>,
+    info: &'a ClusterInfo,
+    own: Option<OwnAddr>,
     pub threads: ThreadShare,
-    /// What `exec` gives a program.
-    pub plan: Plan,
     /// `None` if the system does not tell.
     pub binding: Option<Binding>,
     /// `None` if the host has none.
@@ -115,11 +110,6 @@ pub(super) struct Binding {
 }
 
 impl Binding {
-    pub(super) fn new(cpus: Cpus, host: &Topology) -> Binding {
-        let cores = host.cores_of(&cpus);
-        Binding { cpus, cores: cores.len(), nodes: nodes_of(&cores) }
-    }
-
     pub(super) fn object(&self) -> Value {
         let Binding { cpus, cores, nodes } = self;
         json!({ "cpus": cpus.to_string(), "cores": cores, "numa_nodes": nodes })
@@ -134,13 +124,28 @@ impl Binding {
     }
 }
 
-impl Details<'_> {
+impl<'a> Details<'a> {
+    /// Gathers what is shown of this process, which may use these CPUs of its host.
+    pub(super) fn new(
+        info: &'a ClusterInfo,
+        own: Option<OwnAddr>,
+        threads: ThreadShare,
+        cpus: Cpus,
+        host: &Topology,
+    ) -> Details<'a> {
+        let cores = host.cores_of(&cpus);
+        let binding = Binding { cpus, cores: cores.len(), nodes: nodes_of(&cores) };
+        let binding = Some(binding).filter(|own| !own.cpus.is_empty());
+        let devices = HostDevices::of(&host.devices, info.environment());
+        Details { info, own, threads, binding, devices }
+    }
+
     /// Returns the JSON object of the place, with these findings instead of its own.
     fn object(&self, findings: &[&Finding]) -> io::Result<Value> {
         let mut object = serde_json::to_value(self.info)?;
         object["version"] = version::TEXT.into();
         object["host"] = host_name().into();
-        object["threads"] = self.threads.object(&self.plan);
+        object["threads"] = self.threads.object(self.info);
         if self.info.asked_interface().is_some() {
             object["interface"] = interface_object(self.info);
         }
@@ -159,7 +164,7 @@ impl Details<'_> {
         let (info, from) = (self.info, self.info.provenance());
         let mut rows = vec![
             protection::row(info, munged),
-            self.threads.row(&self.plan),
+            self.threads.row(info),
             row("hosts", or_dash(info.hosts().map(hosts)), &from.hosts),
             row("device index", or_dash(info.device_index()), &from.device_index),
         ];
@@ -212,10 +217,6 @@ pub(super) fn table(info: &ClusterInfo, more: &[[String; 3]]) -> String {
 /// Returns the row of a value and its source.
 fn row(name: &str, value: impl ToString, source: impl ToString) -> [String; 3] {
     [name.to_owned(), value.to_string(), source.to_string()]
-}
-
-fn or_dash(value: Option<impl ToString>) -> String {
-    value.map_or("-".to_owned(), |value| value.to_string())
 }
 
 /// Returns each value's name, the value, and its source.

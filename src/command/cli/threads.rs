@@ -2,6 +2,8 @@
 
 use crate::{ClusterInfo, Environment, Error, Finding, Launcher, Reason, Threads};
 use clap::Args;
+
+use crate::command::check::measurement::or_dash;
 use mpienv_core::seam::{Plan, PlanOptions, ThreadCount};
 use mpienv_launch::seam::{Share, share_of_rank};
 use serde_json::{Value, json};
@@ -70,6 +72,11 @@ impl ThreadsOption {
         parse(text.trim()).map(|threads| Some((threads, VARIABLE))).map_err(wrong)
     }
 
+    /// Decides how many threads this rank's program gets.
+    pub(super) fn share(self, info: &ClusterInfo, runs: Runs) -> Result<ThreadShare, Error> {
+        ThreadShare::new(self.chosen(info.environment())?, info, runs)
+    }
+
     /// Decides for a shell, which keeps its binding, and whose variables are set only by the option.
     pub(super) fn in_shell(self, info: &ClusterInfo) -> Result<Option<ThreadCount>, Error> {
         let chosen = self.threads.map(|threads| (threads, OPTION));
@@ -91,8 +98,7 @@ pub(super) struct ThreadShare {
 }
 
 impl ThreadShare {
-    /// Decides how many threads this rank's program gets.
-    pub(super) fn new(
+    fn new(
         chosen: Chosen,
         info: &ClusterInfo,
         Runs { keeps_binding, is_starter }: Runs,
@@ -110,10 +116,9 @@ impl ThreadShare {
         Ok(ThreadShare { chosen, count, users: info.users_threads(), share, is_starter })
     }
 
-    /// Returns the plan that `exec` performs for a program that starts no others, with these
-    /// threads.
-    pub(super) fn plan_with_threads(&self, info: &ClusterInfo) -> Plan {
-        Plan::new(info, &PlanOptions { threads: self.count, ..PlanOptions::default() })
+    /// Returns the number that `exec` sets for a program that starts no others.
+    fn set(&self, info: &ClusterInfo) -> Option<u32> {
+        Plan::new(info, &PlanOptions { threads: self.count, ..PlanOptions::default() }).threads
     }
 
     /// Reports far more threads than cores, if the user chose their number.
@@ -123,15 +128,15 @@ impl ThreadShare {
     }
 
     /// Returns the row of a table: the number of threads and its source.
-    pub(super) fn row(&self, plan: &Plan) -> [String; 3] {
-        let number = plan.threads.map(|set| set.to_string());
-        let number = number.or_else(|| Some(self.users?.to_string()));
-        ["threads".to_owned(), number.unwrap_or("-".to_owned()), self.source(plan)]
+    pub(super) fn row(&self, info: &ClusterInfo) -> [String; 3] {
+        let set = self.set(info);
+        let number = set.map(|set| set as usize).or(self.users);
+        ["threads".to_owned(), or_dash(number), self.source(set)]
     }
 
-    fn source(&self, plan: &Plan) -> String {
-        let share = self.share.as_ref();
-        match (self.chosen, plan.threads, share) {
+    /// Returns where the number comes from, of which `exec` sets `set`.
+    fn source(&self, set: Option<u32>) -> String {
+        match (self.chosen, set, &self.share) {
             (Some((Threads::Number(_), by)), ..) => by.to_owned(),
             (Some((Threads::Keep, by)), ..) => format!("{by}=keep"),
             (_, Some(set), Some(share)) if set == share.threads => share.to_string(),
@@ -145,13 +150,13 @@ impl ThreadShare {
     }
 
     /// Returns what `show --json` prints of the threads.
-    pub(super) fn object(&self, plan: &Plan) -> Value {
-        let share = self.share.as_ref();
+    pub(super) fn object(&self, info: &ClusterInfo) -> Value {
+        let (set, share) = (self.set(info), self.share.as_ref());
         json!({
             // What `exec` sets `OMP_NUM_THREADS` to; null if it sets nothing.
-            "number": plan.threads,
+            "number": set,
             // Where the number of the text output comes from.
-            "source": self.source(plan),
+            "source": self.source(set),
             // This rank's share of the cores that the ranks of this node may use together.
             "share": share.map(|share| share.threads),
             "cores": share.map(|share| share.allowed.cores),

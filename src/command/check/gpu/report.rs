@@ -9,7 +9,7 @@ use serde_json::json;
 use super::DeviceReport;
 use super::nccl::NcclReport;
 use crate::Finding;
-use crate::command::check::measurement::{Measurement, figure, figure_or_dash, table};
+use crate::command::check::measurement::{Measurement, figure, figure_or_dash, or_dash, table};
 use mpienv_core::seam::counted;
 
 /// Up to so many ranks are listed one by one. JSON lists all.
@@ -76,16 +76,14 @@ fn text(ranks: &[RankGpu], nccl: Option<&NcclReport>) -> String {
 }
 
 fn row(rank: usize, own: &RankGpu) -> Vec<String> {
-    let percent =
-        |at: usize| own.share.map_or("-".to_owned(), |share| format!("{:.0}", 100.0 * share[at]));
+    let percent = |at: usize| or_dash(own.share.map(|share| format!("{:.0}", 100.0 * share[at])));
     let device = own.device.as_ref();
-    let text = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
     vec![
         rank.to_string(),
         own.host.clone(),
-        text(device.map(|own| own.ordinal.to_string())),
-        text(device.map(|own| own.pci_address.clone())),
-        text(device.and_then(|own| Some(own.numa_node?.to_string()))),
+        or_dash(device.map(|own| own.ordinal)),
+        or_dash(device.map(|own| &own.pci_address)),
+        or_dash(device.and_then(|own| own.numa_node)),
         figure_or_dash(device.map(|own| own.memory_free as f64 / 1e9)),
         figure_or_dash(own.multiply_adds_per_s.map(|rate| 2.0 * rate / 1e12)),
         percent(0),

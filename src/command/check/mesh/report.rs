@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::judge::{self, Between, Fault, Medians};
 use super::{Mesh, findings};
-use crate::command::check::measurement::{Measurement, figure_or_dash, table};
+use crate::command::check::measurement::{Measurement, figure_or_dash, or_dash, table};
 use mpienv_core::seam::counted;
 
 /// Up to so many hosts, the table has a column for each host.
@@ -155,7 +155,7 @@ fn rows(hosts: &[HostReport], pairs: &[PairReport], is_complete: bool) -> Vec<Ve
     for (at, host) in hosts.iter().enumerate() {
         let mut row = vec![host.host.clone()];
         row.extend((0..columns).map(|column| figure_or_dash(rate(pairs, at, column))));
-        let clock = host.clock_s.map_or("-".to_owned(), |ahead| format!("{:+.3}", ahead + 0.0));
+        let clock = or_dash(host.clock_s.map(|ahead| format!("{:+.3}", ahead + 0.0)));
         row.extend(has_medians.then(|| figure_or_dash(host.gbit_per_s)));
         row.extend([figure_or_dash(host.round_trip_ms), clock]);
         rows.push(row);
