@@ -85,72 +85,69 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
         }))?;
         return verdict(findings.iter().any(|finding| finding.severity > Severity::Note));
     }
-    let more = [vec![nccl_row(&info, &machine)], details.rows(munged.as_ref())].concat();
-    let rows = [&show::rows(&info)[..], &more].concat();
+    let nccl = vec![nccl_row(&info, &machine)];
+    let rows = [show::rows(&info), nccl, details.rows(munged.as_ref())].concat();
     let device = devices::only(&info, &machine.topology.devices);
     let own = Summary::new(&rows, &findings, Cores::new(&machine), device);
     let no_problems = if findings.is_empty() { "no problems found on this host\n" } else { "" };
-    let table = show::table(&info, &more);
+    let table = show::table(&rows);
     let on = host_name().map_or(String::new(), |host| format!(" on {host}"));
     let report =
         format!("mpienv {}{on}\n{table}\n{no_problems}{}", version::TEXT, lines_of(&findings));
-    if info.rank().is_first() {
+    let is_alone = info.world_size() == 1 || timeout.is_zero();
+    if is_alone || info.rank().is_first() {
         // Before it waits for the others.
         stream::print_styled(&report)?;
     }
-    let mut are_compared = true;
-    let (text, is_suspicious) = match meet(&info, &own, timeout) {
+    if is_alone {
+        return verdict(own.is_suspicious());
+    }
+    match meet(&info, &own, timeout) {
         // Rank 0's report includes this rank.
-        Some(Ok(None)) => return Ok(()),
-        Some(Ok(Some(reports))) => {
-            let cores: Vec<Cores> = reports.iter().map(|report| report.cores.clone()).collect();
-            let mut shared = shared_cores(&cores);
+        Ok(None) => Ok(()),
+        Ok(Some(reports)) => {
+            let mut shared = shared_cores(reports.iter().map(|report| &report.cores));
             shared.extend(shared_devices(&reports));
-            let is_suspicious = !shared.is_empty() || reports.iter().any(Summary::is_suspicious);
-            (comparison(&reports) + &lines_of(&shared), is_suspicious)
+            stream::print_styled(&(comparison(&reports) + &lines_of(&shared)))?;
+            verdict(!shared.is_empty() || reports.iter().any(Summary::is_suspicious))
         }
-        Some(Err(error)) => {
-            are_compared = false;
-            let is_without_munge =
-                |own: &Finding| own.code == NO_ANSWER && own.severity == Severity::Error;
-            // Otherwise a finding names the reason.
-            let why = match info.master_addr() {
-                Err(_) => "nothing names the master".to_owned(),
-                Ok(_) if findings.iter().any(is_without_munge) => {
-                    format!("MUNGE does not work on this host: see {NO_ANSWER}")
-                }
-                Ok(_) => check::failure(&info, error).to_string(),
-            };
+        Err(error) => {
+            let why = why_not_compared(&info, &findings, error);
             let why = format!("not compared with the other ranks: {why}\n");
-            if !info.rank().is_first() {
-                let text = format!("rank {}{on}: {why}{}", info.rank(), own.problems());
-                stream::print_styled(&text)?;
-                return Err(Failure::Reported);
+            if info.rank().is_first() {
+                stream::print_styled(&why)?;
+                verdict(own.is_suspicious())?;
+                return Err(Failure::NotCompared);
             }
-            (why, own.is_suspicious())
+            let text = format!("rank {}{on}: {why}{}", info.rank(), own.problems());
+            stream::print_styled(&text)?;
+            Err(Failure::Reported)
         }
-        None if info.rank().is_first() => (String::new(), own.is_suspicious()),
-        None => (report, own.is_suspicious()),
-    };
-    stream::print_styled(&text)?;
-    verdict(is_suspicious)?;
-    if are_compared { Ok(()) } else { Err(Failure::NotCompared) }
+    }
+}
+
+fn why_not_compared(info: &ClusterInfo, findings: &[Finding], error: CheckError) -> String {
+    let is_without_munge = |own: &Finding| own.code == NO_ANSWER && own.severity == Severity::Error;
+    match info.master_addr() {
+        // A finding names the reason.
+        Err(_) => "nothing names the master".to_owned(),
+        Ok(_) if findings.iter().any(is_without_munge) => {
+            format!("MUNGE does not work on this host: see {NO_ANSWER}")
+        }
+        Ok(_) => check::failure(info, error).to_string(),
+    }
 }
 
 fn verdict(is_suspicious: bool) -> Result<(), Failure> {
     if is_suspicious { Err(Failure::Findings("doctor")) } else { Ok(()) }
 }
 
-/// Brings all ranks' reports to rank 0; the other ranks get none. Does nothing if there are no
-/// other ranks, or if the timeout is 0.
+/// Brings all ranks' reports to rank 0; the other ranks get none.
 fn meet(
     info: &ClusterInfo,
     own: &Summary,
     timeout: Duration,
-) -> Option<Result<Option<Vec<Summary>>, CheckError>> {
-    if info.world_size() == 1 || timeout.is_zero() {
-        return None;
-    }
+) -> Result<Option<Vec<Summary>>, CheckError> {
     let _files = OpenFiles::for_meeting(info);
     let reports = |meeting: &Meeting| -> Vec<_> {
         (0..).zip(meeting.members()).map(|(rank, member)| brought(rank, member, NAME)).collect()
@@ -160,15 +157,15 @@ fn meet(
         let mut errors = reports(meeting).into_iter().filter_map(Result::<Summary, _>::err);
         errors.next().map(|error| error.to_string()).unwrap_or_default().into_bytes()
     };
-    let met = bring(NAME, own)
-        .and_then(|blob| Ok(rendezvous(info, timeout, None)?.gather_with_reply(blob, answer)?));
+    let blob = bring(NAME, own)?;
+    let met = rendezvous(info, timeout, None)?.gather_with_reply(blob, answer)?;
     let summary = |report: Result<Summary, CheckError>| {
         report.unwrap_or_else(|error| Summary::unreadable(&error))
     };
-    Some(met.map(|met| match met {
+    Ok(match met {
         Gathered::All(meeting) => Some(reports(&meeting).into_iter().map(summary).collect()),
         Gathered::Reply(_) => None,
-    }))
+    })
 }
 
 /// Describes how the other ranks differ from rank 0.

@@ -73,8 +73,8 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     }
     let gap = if findings.is_empty() { "" } else { "\n" };
     // munged may take its time, and show connects to nothing.
-    let rows = [details.rows(None), details.variables()].concat();
-    let text = table(info, &rows) + gap + &lines_of(findings);
+    let rows = [rows(info), details.rows(None), details.variables()].concat();
+    let text = table(&rows) + gap + &lines_of(findings);
     Ok(stream::print_styled(&text)?)
 }
 
@@ -199,9 +199,8 @@ impl<'a> Details<'a> {
     }
 }
 
-/// Returns the lines of the values, followed by the rows in `more`.
-pub(super) fn table(info: &ClusterInfo, more: &[[String; 3]]) -> String {
-    let rows = [&rows(info), more].concat();
+/// Returns rows as lines with aligned columns.
+pub(super) fn table(rows: &[[String; 3]]) -> String {
     let width = |column: fn(&[String; 3]) -> &String| {
         let widest = rows.iter().map(|row| column(row).chars().count()).max();
         widest.unwrap_or_default().min(WIDEST)

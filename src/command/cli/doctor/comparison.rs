@@ -134,7 +134,7 @@ impl Cores {
 
 /// Returns a finding for each host on which ranks share a core while another core is idle. `ranks`:
 /// what each rank sent, by rank.
-pub(super) fn shared_cores(ranks: &[Cores]) -> Vec<Finding> {
+pub(super) fn shared_cores<'a>(ranks: impl Iterator<Item = &'a Cores>) -> Vec<Finding> {
     let mut hosts: BTreeMap<&str, Vec<(u32, &Cores)>> = BTreeMap::new();
     for (rank, cores) in (0..).zip(ranks) {
         if !cores.host.is_empty() {
@@ -239,7 +239,7 @@ mod tests {
     #[test]
     fn ranks_that_share_cores_are_found_only_where_others_are_idle() {
         let shared = [cores("a", "0"), cores("b", "0-3"), cores("a", "0-1"), cores("b", "0-3")];
-        let found = shared_cores(&shared);
+        let found = shared_cores(shared.iter());
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].code, "cores-shared");
         assert_eq!(
@@ -247,6 +247,6 @@ mod tests {
             "on a, the ranks 0,2 share cores, and no rank uses the cores of CPUs 2-3"
         );
         let apart = [cores("a", "0"), cores("a", "1"), cores("b", "0"), Cores::default()];
-        assert_eq!(shared_cores(&apart), []);
+        assert_eq!(shared_cores(apart.iter()), []);
     }
 }
