@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use super::connections::{Connections, Order};
-use super::measurement::{Measurement, figure, grouped, named};
+use super::measurement::{Measurement, figure, grouped, median, named};
 use super::{CheckError, JobMap};
 use crate::Finding;
 
@@ -43,7 +43,7 @@ pub(super) fn speed() -> Speed {
             BLOCK
         }));
     }
-    [median(&mut adds), median(&mut copies)]
+    [adds, copies].map(|rates| median(rates, false).unwrap_or_default())
 }
 
 fn multiply_adds() {
@@ -65,15 +65,10 @@ fn rate(mut step: impl FnMut() -> usize) -> f64 {
     count as f64 / begun.elapsed().as_secs_f64()
 }
 
-/// The median; of an even number, the higher one in the middle.
-pub(super) fn median(values: &mut [f64]) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or_default()
-}
-
 /// The median of each value.
 pub(super) fn medians(speeds: &[Speed]) -> Speed {
-    [0, 1].map(|at| median(&mut speeds.iter().map(|own| own[at]).collect::<Vec<_>>()))
+    let values = |at: usize| speeds.iter().map(|own| own[at]).collect();
+    [0, 1].map(|at| median(values(at), false).unwrap_or_default())
 }
 
 /// How fast one is beside these medians.

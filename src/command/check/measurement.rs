@@ -42,6 +42,13 @@ pub(super) fn figure_or_dash(value: Option<f64>) -> String {
     or_dash(value.map(figure))
 }
 
+/// The median. Of an even number of values, the lower or the higher one in the middle.
+pub(super) fn median(mut values: Vec<f64>, is_lower: bool) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    let below = values.len().saturating_sub(usize::from(is_lower));
+    values.get(below / 2).copied()
+}
+
 /// The widest column. A wider one makes the formatting panic.
 pub(crate) const WIDEST: usize = u16::MAX as usize;
 

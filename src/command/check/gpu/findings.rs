@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use mpienv_gpu::{DeviceOfRank, GpuError, SharedDevice, shared_devices};
 
 use super::super::compute::{Speed, medians, share};
-use super::super::measurement::{self, grouped};
+use super::super::measurement::{self, grouped, median};
 use super::{Alone, CardReport, DeviceReport, PairSpeed};
 use crate::{Finding, Severity};
 
@@ -232,10 +232,8 @@ impl<'a> Findings<'a> {
             let best = |rank| of_rank(rank).map(|pair| pair.gb_per_s).fold(0.0, f64::max);
             // In a ring of three, a slow rank is in most pairs, and most ranks have a fast one.
             let all: BTreeSet<u32> = alike.iter().flat_map(|pair| pair.ranks).collect();
-            let mut bests: Vec<f64> = all.into_iter().map(best).collect();
-            bests.sort_by(f64::total_cmp);
             // The lower one of two: a few fast links do not make the other ones slow.
-            let median = bests.get(bests.len().saturating_sub(1) / 2).copied().unwrap_or_default();
+            let median = median(all.into_iter().map(best).collect(), true).unwrap_or_default();
             let is_slow = |pair: &PairSpeed| pair.gb_per_s < SLOW * median;
             let mut slow: Vec<&PairSpeed> =
                 alike.iter().copied().filter(|pair| is_slow(pair)).collect();

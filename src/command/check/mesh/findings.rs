@@ -39,8 +39,7 @@ impl Context<'_> {
             Fault::BrokenPair(at) => self.broken_pair(&self.pairs[at]),
             Fault::SlowHost(host) => self.slow_host(host),
             Fault::SlowPair(at) => self.slow_pair(&self.pairs[at]),
-            Fault::Clock(host, ahead) => late(self.names[host], "most other hosts", ahead),
-            Fault::ClocksDiffer(ahead) => late(self.names[1], self.names[0], ahead),
+            Fault::Clock(host, ahead) => self.late(host, ahead),
         }
     }
 
@@ -123,6 +122,19 @@ impl Context<'_> {
         )
     }
 
+    fn late(&self, host: usize, ahead: f64) -> Finding {
+        let others = if let [first, _] = self.names { first } else { "most other hosts" };
+        let (host, seconds) = (self.names[host], ahead.abs());
+        let how = if ahead < 0.0 { "behind" } else { "ahead of" };
+        Finding::warning(
+            "mesh-clock",
+            format!("the clock of {host} is {seconds:.1} s {how} that of {others}"),
+            "logs of several hosts cannot be compared, and certificates, tickets and timeouts that \
+             hosts agree on may fail",
+            format!("synchronize the clock of {host}, for example with chrony: chronyc tracking"),
+        )
+    }
+
     /// Says what is unusual, beside what is usual.
     fn compared(&self, own: Option<Usual>) -> String {
         let Some((own, usual)) = own.zip(self.medians.of_all) else { return String::new() };
@@ -142,17 +154,6 @@ const WHY: &str = "NCCL, gloo and MPI connect all hosts on ports that the system
                    firewall lets only some ports through";
 
 const BESIDE: &str = "tried ports other than the master's";
-
-fn late(host: &str, others: &str, ahead: f64) -> Finding {
-    let (seconds, how) = (ahead.abs(), if ahead < 0.0 { "behind" } else { "ahead of" });
-    Finding::warning(
-        "mesh-clock",
-        format!("the clock of {host} is {seconds:.1} s {how} that of {others}"),
-        "logs of several hosts cannot be compared, and certificates, tickets and timeouts that \
-         hosts agree on may fail",
-        format!("synchronize the clock of {host}, for example with chrony: chronyc tracking"),
-    )
-}
 
 #[cfg(test)]
 mod tests {

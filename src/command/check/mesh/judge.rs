@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use super::measure::Measured;
 use super::rounds::Pair;
+use crate::command::check::measurement::median;
 
 /// Below this part of the median rate, a rate is low.
 const LOW: f64 = 0.5;
@@ -64,10 +65,9 @@ pub(super) enum Fault {
     BrokenPair(usize),
     SlowHost(usize),
     SlowPair(usize),
-    /// This host's clock is ahead of the others by so many seconds.
+    /// This host's clock is ahead of the others by so many seconds. Of only two hosts, it is the
+    /// second's.
     Clock(usize, f64),
-    /// The second of the only two hosts is ahead.
-    ClocksDiffer(f64),
 }
 
 /// The rate and the round trip that are usual for a host or for all of them.
@@ -81,14 +81,9 @@ impl Usual {
     /// The median of each. Of an even number, it is the better one in the middle, so that one bad
     /// connection of two does not make a host bad.
     fn of(all: &[Usual]) -> Option<Usual> {
-        let sorted = |value: fn(&Usual) -> f64| {
-            let mut values: Vec<f64> = all.iter().map(value).collect();
-            values.sort_by(f64::total_cmp);
-            values
-        };
-        let (rates, round_trips) = (sorted(|usual| usual.rate), sorted(|usual| usual.round_trip));
-        let rate = *rates.get(all.len() / 2)?;
-        Some(Usual { rate, round_trip: round_trips[all.len().saturating_sub(1) / 2] })
+        let values = |value: fn(&Usual) -> f64| all.iter().map(value).collect();
+        let rate = median(values(|usual| usual.rate), false)?;
+        Some(Usual { rate, round_trip: median(values(|usual| usual.round_trip), true)? })
     }
 
     pub(super) fn is_low(self, than: Usual) -> bool {
@@ -226,14 +221,11 @@ pub(super) fn clocks_of(hosts: usize, all: &[Between]) -> Vec<Option<(f64, f64)>
 
 fn clocks(hosts: usize, all: &[Between]) -> Vec<Fault> {
     let is_off = |&(ahead, error): &(f64, f64)| ahead.abs() - error > LATE;
-    if hosts == 2 {
-        let second = offsets(hosts, all)[1].filter(is_off);
-        return second.iter().map(|&(ahead, _)| Fault::ClocksDiffer(ahead)).collect();
-    }
+    let ahead = if hosts == 2 { offsets(hosts, all) } else { clocks_of(hosts, all) };
     let off = |(host, own): (usize, Option<(f64, f64)>)| {
         own.filter(is_off).map(|(ahead, _)| Fault::Clock(host, ahead))
     };
-    clocks_of(hosts, all).into_iter().enumerate().filter_map(off).collect()
+    ahead.into_iter().enumerate().filter_map(off).collect()
 }
 
 #[cfg(test)]
@@ -298,7 +290,7 @@ mod tests {
             }
         }
         let all = job(2, |_, _| Some(Measured { clock: 3.0, ..measured(FAST, NEAR) }));
-        assert_eq!(judge(2, &all), [Fault::ClocksDiffer(3.0)]);
+        assert_eq!(judge(2, &all), [Fault::Clock(1, 3.0)]);
     }
 
     #[test]

@@ -10,6 +10,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
+use crate::command::check::measurement::median;
+
 /// How many round trips are measured, if they do not take too long.
 const ROUND_TRIPS: usize = 200;
 /// How long the round trips may take.
@@ -143,8 +145,7 @@ fn round_trips(stream: &mut TcpStream) -> io::Result<(f64, f64, f64)> {
         times.push(taken);
     }
     stream.write_all(&0_u64.to_be_bytes())?;
-    times.sort_by(f64::total_cmp);
-    Ok((times[times.len() / 2], clock, shortest / 2.0))
+    Ok((median(times, false).unwrap_or_default(), clock, shortest / 2.0))
 }
 
 /// Sends longer and longer transfers. Returns the last one.
