@@ -13,6 +13,7 @@ use crate::command::protection::{self, NO_ANSWER};
 use crate::rendezvous::{Gathered, Meeting};
 use crate::{ClusterInfo, Environment, Finding, Severity, host_name};
 use clap::Args;
+use mpienv_ask::seam::names_of;
 use serde_json::json;
 
 use self::comparison::{Cores, Summary, differences, shared_cores, shared_devices};
@@ -183,7 +184,7 @@ fn comparison(reports: &[Summary]) -> String {
 fn nccl_row(info: &ClusterInfo, machine: &Machine) -> [String; 3] {
     let selected = doctor::nccl_interfaces(info, machine);
     let of = match selected {
-        Some(_) => format!("of this host's {}", machine.names().join(", ")),
+        Some(_) => format!("of this host's {}", names_of(&machine.interfaces).join(", ")),
         None => "NCCL chooses by itself".to_owned(),
     };
     let selected = Some(selected.unwrap_or_default().join(",")).filter(|list| !list.is_empty());

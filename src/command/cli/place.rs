@@ -128,20 +128,16 @@ impl PlaceOptions {
         environment: &Environment,
         quiet: Quiet,
     ) -> Result<ClusterInfo, Error> {
-        self.read_with(&self.builder(environment)?, environment, quiet)
+        self.read_with(&self.builder(environment)?, quiet)
     }
 
-    fn read_with(
-        &self,
-        builder: &ClusterInfoBuilder,
-        environment: &Environment,
-        quiet: Quiet,
-    ) -> Result<ClusterInfo, Error> {
+    fn read_with(&self, builder: &ClusterInfoBuilder, quiet: Quiet) -> Result<ClusterInfo, Error> {
         if !self.ask_pmix {
             return builder.read();
         }
-        if !quiet.is_asked(environment) {
-            warn_of_asking(environment);
+        let environment = builder.snapshot();
+        if !quiet.is_asked(&environment) {
+            warn_of_asking(&environment);
         }
         let info = read_with_pmix(builder)?;
         keep_pmix(&info, &launcher_connection::start)?;
@@ -172,7 +168,7 @@ impl JointPlaceOptions {
         quiet: Quiet,
     ) -> Result<ClusterInfo, Error> {
         let builder = self.place.builder(environment)?;
-        let read = self.place.read_with(&builder, environment, quiet);
+        let read = self.place.read_with(&builder, quiet);
         if self.no_ask {
             return read;
         }
@@ -188,7 +184,7 @@ impl JointPlaceOptions {
         may_ask: bool,
     ) -> Result<(ClusterInfo, Option<Finding>), Error> {
         let builder = self.place.builder(environment)?;
-        let read = self.place.read_with(&builder, environment, Quiet::NEVER);
+        let read = self.place.read_with(&builder, Quiet::NEVER);
         if self.no_ask || !may_ask {
             return Ok((read?, None));
         }

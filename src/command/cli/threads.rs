@@ -74,14 +74,25 @@ impl ThreadsOption {
 
     /// Decides how many threads this rank's program gets.
     pub(super) fn share(self, info: &ClusterInfo, runs: Runs) -> Result<ThreadShare, Error> {
-        ThreadShare::new(self.chosen(info.environment())?, info, runs)
+        let Runs { keeps_binding, is_starter } = runs;
+        let chosen = self.chosen(info.environment())?;
+        let share = share_of_rank(info, info.environment(), keeps_binding);
+        if let (Some((Threads::Share, by)), None) = (chosen, &share) {
+            let reason = Reason::Malformed(UNKNOWN.to_owned());
+            let remedy = format!("give a number, as in {OPTION} 4, or keep");
+            return Err(Error::new(reason, remedy).of(by).found("share"));
+        }
+        let is_shared = info.launcher() != Launcher::Alone && !is_starter;
+        let number = share.as_ref().map(|share| share.threads);
+        let number = number.filter(|_| is_shared || chosen.is_some());
+        let count = Threads::count(chosen.map(|(threads, _)| threads), number);
+        Ok(ThreadShare { chosen, count, users: info.users_threads(), share, is_starter })
     }
 
     /// Decides for a shell, which keeps its binding, and whose variables are set only by the option.
     pub(super) fn in_shell(self, info: &ClusterInfo) -> Result<Option<ThreadCount>, Error> {
-        let chosen = self.threads.map(|threads| (threads, OPTION));
         let runs = Runs { keeps_binding: true, is_starter: false };
-        chosen.map_or(Ok(None), |_| Ok(ThreadShare::new(chosen, info, runs)?.count))
+        self.threads.map_or(Ok(None), |_| Ok(self.share(info, runs)?.count))
     }
 }
 
@@ -98,24 +109,6 @@ pub(super) struct ThreadShare {
 }
 
 impl ThreadShare {
-    fn new(
-        chosen: Chosen,
-        info: &ClusterInfo,
-        Runs { keeps_binding, is_starter }: Runs,
-    ) -> Result<ThreadShare, Error> {
-        let share = share_of_rank(info, info.environment(), keeps_binding);
-        if let (Some((Threads::Share, by)), None) = (chosen, &share) {
-            let reason = Reason::Malformed(UNKNOWN.to_owned());
-            let remedy = format!("give a number, as in {OPTION} 4, or keep");
-            return Err(Error::new(reason, remedy).of(by).found("share"));
-        }
-        let is_shared = info.launcher() != Launcher::Alone && !is_starter;
-        let number = share.as_ref().map(|share| share.threads);
-        let number = number.filter(|_| is_shared || chosen.is_some());
-        let count = Threads::count(chosen.map(|(threads, _)| threads), number);
-        Ok(ThreadShare { chosen, count, users: info.users_threads(), share, is_starter })
-    }
-
     /// Returns the number that `exec` sets for a program that starts no others.
     fn set(&self, info: &ClusterInfo) -> Option<u32> {
         Plan::new(info, &PlanOptions { threads: self.count, ..PlanOptions::default() }).threads

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::mpi_library::MpiLibrary;
 use crate::{ClusterInfo, Environment, Host, host_name};
-use mpienv_ask::seam::{self, interfaces, names_of};
+use mpienv_ask::seam::{self, interfaces};
 use mpienv_launch::seam::{Cpus, Topology, allowed_cpus, count_cores, topology, usable_cpus};
 use mpienv_rendezvous::seam::listen::{PortState, state_of};
 
@@ -64,12 +64,6 @@ impl Machine {
             gone_session: gone_session(environment),
             ended_task: ended_task(environment),
         }
-    }
-
-    /// Returns the names of the interfaces, each once.
-    #[must_use]
-    pub fn names(&self) -> Vec<&str> {
-        names_of(&self.interfaces)
     }
 }
 
