@@ -219,8 +219,8 @@ pub(crate) fn exchange_endpoints(
         if text.parse::<SocketAddr>().is_ok() {
             return Ok(text);
         }
-        let remedy = "start the same version of mpienv on all hosts";
-        Err(CheckError::Inconsistent { report: format!("{text:?} is not an address; {remedy}") })
+        let report = format!("{text:?} is not an address; {SAME_VERSION}");
+        Err(CheckError::Inconsistent { report })
     };
     meeting.members().iter().map(endpoint).collect()
 }
@@ -301,6 +301,8 @@ fn contribution(
 
 /// What to do if ranks of one job run different commands.
 pub(crate) const SAME_COMMAND: &str = "run the same command on all ranks";
+/// What to do if a rank brings what this version cannot read.
+pub(crate) const SAME_VERSION: &str = "start the same version of mpienv on all hosts";
 /// How long a name may take to resolve. The ranks meet in the meantime.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How long rank 0 looks after the meeting has failed. Launchers kill it soon after the other ranks
@@ -360,7 +362,7 @@ pub(crate) enum CheckError {
     /// All ranks met, and rank 0 found that they do not fit together.
     #[error("all ranks met, but they do not fit together: {report}")]
     Inconsistent { report: String },
-    #[error("cannot read the report of a rank: {0}; start the same version of mpienv on all hosts")]
+    #[error("cannot read the report of a rank: {0}; {SAME_VERSION}")]
     Report(serde_json::Error),
     /// All ranks met, and a rank runs a command that meets for another purpose.
     #[error("rank {rank} runs `mpienv {its}`, and rank 0 runs `mpienv {own}`; {SAME_COMMAND}")]

@@ -93,13 +93,17 @@ fn time(text: &str) -> Result<Duration, &'static str> {
 /// Parses a time of 0 or more, in seconds or with its unit.
 fn time_or_none(text: &str) -> Result<Duration, &'static str> {
     let units = [("ms", 0.001), ("s", 1.0), ("m", 60.0), ("h", 3600.0)];
-    let of_unit = |(unit, seconds)| Some((text.strip_suffix(unit)?, seconds));
-    let (number, unit) = units.into_iter().find_map(of_unit).unwrap_or((text, 1.0));
+    let (number, unit) = split_unit(text, &units).unwrap_or((text, 1.0));
     let number = number.parse().ok().filter(|number: &f64| *number >= 0.0);
     // A year is as good as forever, and adding it to an `Instant` cannot overflow.
     let most = 365.0 * 86_400.0;
     let time = number.map(|number| Duration::from_secs_f64((number * unit).min(most)));
     time.ok_or("expected a time of 0 or more, such as 90 (seconds), 500ms, 10m or 2h")
+}
+
+/// Splits a number from the unit that follows it, and returns what the unit stands for.
+fn split_unit<'a, T: Copy>(text: &'a str, units: &[(&str, T)]) -> Option<(&'a str, T)> {
+    units.iter().find_map(|&(unit, value)| Some((text.strip_suffix(unit)?, value)))
 }
 
 /// The stack that the work always has room on, in bytes: what the standard library gives threads.

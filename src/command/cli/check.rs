@@ -20,7 +20,7 @@ use mpienv_core::seam::{counted, is_unplaced, ranges};
 use serde_json::{Value, json};
 
 use super::place::JointPlaceOptions;
-use super::{Failure, Quiet, examples, lines_of, stream, time, warn};
+use super::{Failure, Quiet, examples, lines_of, split_unit, stream, time, warn};
 
 /// How long the other ranks wait before they report a failure. Launchers kill all ranks once one
 /// has failed, and users look for the text of rank 0, which must print first.
@@ -204,7 +204,7 @@ fn refuse(info: &ClusterInfo, timeout: Duration) -> Result<(), Failure> {
     // A rank by itself meets no other, so that its meeting does without MUNGE.
     let munged = if info.world_size() == 1 { ask_munged(info, timeout) } else { None };
     let no_answer = no_answer(info, munged.as_ref()).filter(|own| own.severity == Severity::Error);
-    no_answer.map_or(Ok(()), |found| Err(not_done("nothing was checked", found)))
+    refuse_for(no_answer, "nothing was checked")
 }
 
 /// Returns an error if this process is probably one of several: it would meet only itself, which
@@ -216,13 +216,12 @@ pub(super) fn refuse_not_a_task(info: &ClusterInfo, effect: &'static str) -> Res
         let code = finding.code;
         (is_unplaced(code) || may_be_alone(code)) && finding.severity > Severity::Note
     };
-    let found = info.findings().iter().find(is_not_a_task).cloned();
-    found.map_or(Ok(()), |found| Err(not_done(effect, found)))
+    refuse_for(info.findings().iter().find(is_not_a_task).cloned(), effect)
 }
 
-fn not_done(effect: &'static str, found: Finding) -> Failure {
-    let Finding { what, why, remedy, .. } = found;
-    Failure::NotATask { effect, what, why, remedy }
+fn refuse_for(found: Option<Finding>, effect: &'static str) -> Result<(), Failure> {
+    let Some(Finding { what, why, remedy, .. }) = found else { return Ok(()) };
+    Err(Failure::NotATask { effect, what, why, remedy })
 }
 
 /// Asks NCCL to tell what it does, before there are other threads.
@@ -235,12 +234,8 @@ fn gpu_test(environment: &Environment) -> Result<GpuTest, Failure> {
 
 /// Parses a number of bytes, with a suffix for thousands, millions or billions.
 fn bytes(text: &str) -> Result<u64, &'static str> {
-    let (digits, unit) = match text.char_indices().next_back() {
-        Some((at, 'k' | 'K')) => (&text[..at], 1_000),
-        Some((at, 'M')) => (&text[..at], 1_000_000),
-        Some((at, 'G')) => (&text[..at], 1_000_000_000),
-        _ => (text, 1),
-    };
+    let units = [("k", 1_000), ("K", 1_000), ("M", 1_000_000), ("G", 1_000_000_000)];
+    let (digits, unit) = split_unit(text, &units).unwrap_or((text, 1));
     let bytes = digits.parse().ok().and_then(|count: u64| count.checked_mul(unit));
     bytes.filter(|&bytes| bytes > 0).ok_or("expected a number of bytes above 0, such as 100M or 2G")
 }

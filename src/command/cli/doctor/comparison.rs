@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::command::check::{CheckError, SAME_COMMAND, grouped};
+use crate::command::check::{CheckError, SAME_COMMAND, SAME_VERSION, grouped};
 use crate::command::doctor::Machine;
 use crate::{Finding, Severity, host_name, printable};
 use mpienv_core::seam::ranges;
@@ -61,10 +61,7 @@ impl Summary {
             CheckError::OtherCommand { its, own, .. } => {
                 (format!("runs `mpienv {its}`, and rank 0 runs `mpienv {own}`"), SAME_COMMAND)
             }
-            _ => (
-                "cannot read its report".to_owned(),
-                "start the same version of mpienv on all hosts",
-            ),
+            _ => ("cannot read its report".to_owned(), SAME_VERSION),
         };
         let findings = vec![Remark { what, remedy: remedy.to_owned(), is_note: false }];
         Summary { findings, ..Summary::default() }
