@@ -177,8 +177,10 @@ impl Mesh {
         };
         let address = peer.at[attempt % PORTS];
         let patience = PATIENCE[attempt.min(PATIENCE.len() - 1)];
-        let rank = self.hosts[own].rank;
-        let (outgoing, theirs) = connect(listener, &self.key, rank, peer.rank, address, patience);
+        let (shared, deadline) = (&self.key, Instant::now() + patience);
+        let connecting =
+            Connecting { shared, own: self.hosts[own].rank, other: peer.rank, deadline };
+        let (outgoing, theirs) = connecting.both_ways(listener, address);
         let mut answer = Answer::default();
         let mine = outgoing.map_err(|refusal| {
             answer.unreached = Some(format!("{address}: {refusal}"));
@@ -248,63 +250,61 @@ impl Between {
     }
 }
 
-/// Makes a connection to the rank `to` and accepts one from it, for at most `patience`. Returns the
-/// one that this host made, and the one that the other host made. `shared` is the key of all ranks.
-fn connect(
-    listener: &TcpListener,
-    shared: &[u8; 32],
+/// Two ranks that connect, and until when.
+struct Connecting<'a> {
+    /// The key of all ranks.
+    shared: &'a [u8; 32],
     own: u32,
-    to: u32,
-    address: SocketAddr,
-    patience: Duration,
-) -> (Result<TcpStream, Refusal>, Option<TcpStream>) {
-    let deadline = Instant::now() + patience;
-    thread::scope(|scope| {
-        let accept = || accept(listener, shared, own, to, deadline).ok();
-        let incoming = match thread::Builder::new().spawn_scoped(scope, accept) {
-            Ok(incoming) => incoming,
-            Err(error) => return (Err(error.into()), None),
-        };
-        let outgoing = join(address, shared, own, to, deadline);
-        (outgoing, incoming.join().ok().flatten())
-    })
+    other: u32,
+    deadline: Instant,
 }
 
-fn join(
-    address: SocketAddr,
-    shared: &[u8; 32],
-    own: u32,
-    to: u32,
-    deadline: Instant,
-) -> Result<TcpStream, Refusal> {
-    let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
-    let stream = TcpStream::connect_timeout(&address, left)?;
-    let key = ConnectionKey::new(shared, Purpose::Collective, to);
-    // It says that it is the last rank of a job, because only one rank is let in at a time.
-    let claimed = Rank::new(own, own.saturating_add(1)).map_err(io::Error::other)?;
-    Ok(Introduced::new(stream, deadline, &key, claimed)?.welcomed()?.0)
-}
+impl Connecting<'_> {
+    /// Makes a connection to the other rank and accepts one from it. Returns the one that this host
+    /// made, and the one that the other host made.
+    fn both_ways(
+        &self,
+        listener: &TcpListener,
+        address: SocketAddr,
+    ) -> (Result<TcpStream, Refusal>, Option<TcpStream>) {
+        thread::scope(|scope| {
+            let accept = || self.accept(listener).ok();
+            let incoming = match thread::Builder::new().spawn_scoped(scope, accept) {
+                Ok(incoming) => incoming,
+                Err(error) => return (Err(error.into()), None),
+            };
+            let outgoing = self.join(address);
+            (outgoing, incoming.join().ok().flatten())
+        })
+    }
 
-fn accept(
-    listener: &TcpListener,
-    shared: &[u8; 32],
-    own: u32,
-    from: u32,
-    deadline: Instant,
-) -> io::Result<TcpStream> {
-    let silence = deadline.saturating_duration_since(Instant::now());
-    let mut star = Star::new(Times { beat: BEAT, silence })?;
-    let key = ConnectionKey::new(shared, Purpose::Collective, own);
-    star.listen(listener.try_clone()?, key, from..from.saturating_add(1))?;
-    while Instant::now() < deadline {
-        for (rank, heard) in star.turn(&[])? {
-            if let (Heard::Came, Some((stream, _))) = (heard, star.take(rank)) {
-                stream.set_nonblocking(false)?;
-                return Ok(stream);
+    fn join(&self, address: SocketAddr) -> Result<TcpStream, Refusal> {
+        let left = self.left().max(Duration::from_millis(1));
+        let stream = TcpStream::connect_timeout(&address, left)?;
+        let key = ConnectionKey::new(self.shared, Purpose::Collective, self.other);
+        // It says that it is the last rank of a job, because only one rank is let in at a time.
+        let claimed = Rank::new(self.own, self.own.saturating_add(1)).map_err(io::Error::other)?;
+        Ok(Introduced::new(stream, self.deadline, &key, claimed)?.welcomed()?.0)
+    }
+
+    fn accept(&self, listener: &TcpListener) -> io::Result<TcpStream> {
+        let mut star = Star::new(Times { beat: BEAT, silence: self.left() })?;
+        let key = ConnectionKey::new(self.shared, Purpose::Collective, self.own);
+        star.listen(listener.try_clone()?, key, self.other..self.other.saturating_add(1))?;
+        while !self.left().is_zero() {
+            for (rank, heard) in star.turn(&[])? {
+                if let (Heard::Came, Some((stream, _))) = (heard, star.take(rank)) {
+                    stream.set_nonblocking(false)?;
+                    return Ok(stream);
+                }
             }
         }
+        Err(io::ErrorKind::TimedOut.into())
     }
-    Err(io::ErrorKind::TimedOut.into())
+
+    fn left(&self) -> Duration {
+        self.deadline.saturating_duration_since(Instant::now())
+    }
 }
 
 #[cfg(test)]
@@ -323,6 +323,10 @@ mod tests {
         (listener, address)
     }
 
+    fn connecting(shared: &[u8; 32], own: u32, other: u32, patience: Duration) -> Connecting<'_> {
+        Connecting { shared, own, other, deadline: Instant::now() + patience }
+    }
+
     #[test]
     fn two_hosts_connect_both_ways_beside_strangers_and_ranks_that_are_not_expected() {
         let ((one, at_one), (other, at_other)) = (listen(), listen());
@@ -337,15 +341,16 @@ mod tests {
                     }
                     // Another meeting's key, and a rank whose turn it is not.
                     for (key, rank) in [([8; 32], 5), (KEY, 4)] {
-                        let soon = Instant::now() + Duration::from_millis(100);
-                        assert!(join(at_one, &key, rank, 2, soon).is_err());
+                        let soon = Duration::from_millis(100);
+                        assert!(connecting(&key, rank, 2, soon).join(at_one).is_err());
                     }
                 }
             });
             // The strangers are there first.
             thread::sleep(Duration::from_millis(50));
-            let peer = scope.spawn(move || connect(&other, &KEY, 5, 2, at_one, PATIENCE));
-            let (outgoing, incoming) = connect(&one, &KEY, 2, 5, at_other, PATIENCE);
+            let peer =
+                scope.spawn(move || connecting(&KEY, 5, 2, PATIENCE).both_ways(&other, at_one));
+            let (outgoing, incoming) = connecting(&KEY, 2, 5, PATIENCE).both_ways(&one, at_other);
             let (of_peer, at_peer) = peer.join().unwrap();
             is_over.store(true, Ordering::Relaxed);
             let ends = |one: &TcpStream, other: &TcpStream| {
@@ -360,7 +365,8 @@ mod tests {
     fn a_host_that_cannot_be_reached_is_given_up_when_the_time_is_over() {
         let ((own, _), (gone, nowhere)) = (listen(), listen());
         drop(gone);
-        let (outgoing, incoming) = connect(&own, &KEY, 0, 1, nowhere, Duration::from_millis(300));
+        let soon = Duration::from_millis(300);
+        let (outgoing, incoming) = connecting(&KEY, 0, 1, soon).both_ways(&own, nowhere);
         assert!(incoming.is_none() && outgoing.is_err());
     }
 }
