@@ -185,12 +185,24 @@ fn gloo_takes(mut of_name: impl Iterator<Item = IpAddr>, all: &Interfaces) -> Op
     of_name.find(|address| address.is_loopback() || is_own(address))
 }
 
-/// Returns whether NCCL's default, whose entries are prefixes, excludes all interfaces.
+/// Returns whether NCCL's default excludes all interfaces.
 fn nccl_has_none(interfaces: &Interfaces) -> bool {
-    let excluded = NCCL_DEFAULT.trim_start_matches('^');
-    let is_excluded = |name: &str| excluded.split(',').any(|prefix| name.starts_with(prefix));
     // An empty list is one that could not be read.
-    !interfaces.is_empty() && interfaces.iter().all(|(name, _)| is_excluded(name))
+    !interfaces.is_empty() && !interfaces.iter().any(|(name, _)| nccl_takes(NCCL_DEFAULT, name))
+}
+
+/// Returns whether NCCL's grammar selects a name: `^` in front excludes, then `=` requires whole
+/// names; otherwise, entries are prefixes.
+///
+/// As in NCCL's `ncclFindInterfaces`, both marks apply to the whole list.
+pub fn nccl_takes(value: &str, name: &str) -> bool {
+    let (excludes, list) = value.strip_prefix('^').map_or((false, value), |list| (true, list));
+    let (whole, list) = list.strip_prefix('=').map_or((false, list), |list| (true, list));
+    let mut entries = list.split(',').map(|entry| entry.split(':').next().unwrap_or(entry));
+    let listed = entries.any(|entry| {
+        !entry.is_empty() && if whole { name == entry } else { name.starts_with(entry) }
+    });
+    listed != excludes
 }
 
 /// Returns the only interface that other hosts may reach.
@@ -266,7 +278,8 @@ fn read(path: &Path) -> Option<String> {
     fs::read_to_string(path).ok().map(|text| text.trim().to_owned())
 }
 
-fn entries(folder: &Path) -> Vec<String> {
+/// Returns the names of what is in a folder, in alphabetical order.
+pub fn entries(folder: &Path) -> Vec<String> {
     let found = fs::read_dir(folder).into_iter().flatten().flatten();
     let mut names: Vec<_> =
         found.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();

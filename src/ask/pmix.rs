@@ -15,12 +15,13 @@ use std::ffi::{CStr, OsString};
 use std::io;
 use std::net::TcpStream;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError, mpsc};
-use std::thread;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use library::{Client, Got, RANK_WILDCARD, UINT32};
 use relay::{Relay, Server};
+
+use crate::route::within;
 
 use mpienv_core::Environment;
 use mpienv_core::seam::{self, Answer, PMIX_NAMESPACE as NAMESPACE, PMIX_RANK as RANK};
@@ -76,19 +77,14 @@ pub(crate) fn ask(environment: &Environment) -> Result<Answer, String> {
     let candidates = candidates(environment);
     let server = URIS.into_iter().find_map(|name| Some((name, environment.text(name)?)));
     let server = server.and_then(|(name, uri)| Server::parse(name, uri));
-    let (sender, receiver) = mpsc::channel();
-    // A call that never returns can only be abandoned, together with its thread.
-    // Once the time is up, nothing waits for the answer.
-    let asked = move || drop(sender.send(ask_server(candidates, server)));
-    let asking = thread::Builder::new().spawn(asked);
-    asking.map_err(no_means)?;
-    let silent = |_| {
+    let asked = within(PATIENCE, move || ask_server(candidates, server)).map_err(no_means)?;
+    let silent = || {
         let seconds = PATIENCE.as_secs();
         format!(
             "the launcher's PMIx server has not answered for {seconds} s: it is frozen or overloaded; set MASTER_ADDR"
         )
     };
-    let (own_namespace, own_rank, answer) = receiver.recv_timeout(PATIENCE).map_err(silent)??;
+    let (own_namespace, own_rank, answer) = asked.ok_or_else(silent)??;
     if namespace != own_namespace.as_str() || rank != own_rank.to_string().as_str() {
         return Err(format!(
             "PMIx says rank {own_rank} of {own_namespace:?}, but PMIX_RANK and PMIX_NAMESPACE say otherwise: the job's \

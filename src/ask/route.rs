@@ -131,20 +131,22 @@ pub fn names_of(interfaces: &[(String, IpAddr)]) -> Vec<&str> {
     names
 }
 
-/// Resolves a name in a thread that may be abandoned, because the system's resolver has no timeout.
-/// Returns `None` after `patience`.
+/// Does what may never return, in a thread that is abandoned then. Returns `None` after `patience`.
+pub(crate) fn within<T: Send + 'static>(
+    patience: Duration,
+    ask: impl FnOnce() -> T + Send + 'static,
+) -> io::Result<Option<T>> {
+    let (sender, receiver) = mpsc::channel();
+    // Once the time is up, nothing waits for the answer.
+    thread::Builder::new().name("ask".to_owned()).spawn(move || drop(sender.send(ask())))?;
+    Ok(receiver.recv_timeout(patience).ok())
+}
+
+/// Resolves a name, for which the system's resolver has no timeout. Returns `None` after `patience`.
 #[must_use]
 pub fn look_up(name: String, port: u16, patience: Duration) -> Option<io::Result<Vec<SocketAddr>>> {
-    let (sender, receiver) = mpsc::channel();
-    let ask = move || {
-        let answer = (name.as_str(), port).to_socket_addrs().map(Vec::from_iter);
-        // After the timeout, there is no receiver.
-        let _ = sender.send(answer);
-    };
-    match thread::Builder::new().name("resolve".to_owned()).spawn(ask) {
-        Ok(_) => receiver.recv_timeout(patience).ok(),
-        Err(error) => Some(Err(error)),
-    }
+    let ask = move || (name.as_str(), port).to_socket_addrs().map(Vec::from_iter);
+    within(patience, ask).unwrap_or_else(|error| Some(Err(error)))
 }
 
 /// Resolves a name, or tells why it does not resolve.

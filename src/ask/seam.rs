@@ -1,6 +1,6 @@
 //! What mpienv's other crates need of this one and programs do not. Any version may change it.
 
-pub use crate::interface::on_own_interfaces;
+pub use crate::interface::{entries, nccl_takes, on_own_interfaces};
 pub use crate::launcher::{
     Connection, Keep, ask_if_needed, has_left, keep_pmix, precludes_mpi, read_with_pmix, would_ask,
 };

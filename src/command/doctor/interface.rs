@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use super::{as_warning, several_nodes};
 use crate::{ClusterInfo, Error, Finding};
-use mpienv_ask::seam::{interfaces, is_bridge, names_of};
+use mpienv_ask::seam::{interfaces, is_bridge, names_of, nccl_takes};
 use mpienv_core::seam::ASKED;
 
 /// The variable that NCCL reads.
@@ -85,20 +85,6 @@ fn instead<'a>(info: &ClusterInfo, interfaces: &'a Interfaces) -> Vec<&'a str> {
         |name: &&str| interfaces.iter().any(|(own, address)| own == name && address.is_loopback());
     let (loopback, others): (Vec<&str>, Vec<&str>) = names.partition(loopback);
     if others.is_empty() && !several_nodes(info) { loopback } else { others }
-}
-
-/// Returns whether NCCL's grammar selects a name: `^` in front excludes, then `=` requires whole
-/// names; otherwise, entries are prefixes.
-///
-/// As in NCCL's `ncclFindInterfaces`, both marks apply to the whole list.
-fn nccl_takes(value: &str, name: &str) -> bool {
-    let (excludes, list) = value.strip_prefix('^').map_or((false, value), |list| (true, list));
-    let (whole, list) = list.strip_prefix('=').map_or((false, list), |list| (true, list));
-    let mut entries = list.split(',').map(|entry| entry.split(':').next().unwrap_or(entry));
-    let listed = entries.any(|entry| {
-        !entry.is_empty() && if whole { name == entry } else { name.starts_with(entry) }
-    });
-    listed != excludes
 }
 
 /// Returns why the requested interface was not found.

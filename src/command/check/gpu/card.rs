@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use mpienv_ask::seam::entries;
 use mpienv_gpu::cudarc::driver::{
     CudaFunction, CudaSlice, CudaStream, DriverError, LaunchConfig, PushKernelArg as _,
 };
@@ -252,21 +253,16 @@ fn settled<T>(
 /// Returns the ports of InfiniBand and RoCE adapters that are active. `adapters` is where Linux
 /// lists them.
 pub(super) fn active_ports(adapters: &Path) -> Vec<String> {
-    let names = |folder: &Path| {
-        let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-        entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect::<Vec<_>>()
-    };
     let mut ports = Vec::new();
-    for adapter in names(adapters) {
+    for adapter in entries(adapters) {
         let folder = adapters.join(&adapter).join("ports");
-        for port in names(&folder) {
+        for port in entries(&folder) {
             let state = fs::read_to_string(folder.join(&port).join("state")).unwrap_or_default();
             if state.trim().ends_with("ACTIVE") {
                 ports.push(format!("{adapter}:{port}"));
             }
         }
     }
-    ports.sort();
     ports
 }
 
