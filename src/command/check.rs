@@ -23,9 +23,7 @@ use crate::command::open_files::OpenFiles;
 use crate::command::protection::Protection;
 use crate::rendezvous::{self, Gathered, Meeting, Member, Rendezvous};
 use crate::simulate::Job;
-use crate::{
-    ClusterInfo, Environment, Error, ErrorKind, Finding, Launcher, Port, host_name, printable,
-};
+use crate::{ClusterInfo, Error, ErrorKind, Finding, Launcher, Port, host_name, printable};
 pub(crate) use mpienv_core::seam::SIMULATED;
 use mpienv_launch::seam::NodeOptions;
 use mpienv_rendezvous::seam::{uses_munge, why_no_munge};
@@ -46,9 +44,9 @@ pub(crate) type GpuTest =
 /// # Safety
 /// This process has no other thread yet, and has not loaded NCCL.
 #[cfg(feature = "gpu")]
-pub(crate) const GPU_TEST: Option<unsafe fn(&Environment) -> GpuTest> = Some(gpu::prepare);
+pub(crate) const GPU_TEST: Option<unsafe fn() -> GpuTest> = Some(gpu::prepare);
 #[cfg(not(feature = "gpu"))]
-pub(crate) const GPU_TEST: Option<unsafe fn(&Environment) -> GpuTest> = None;
+pub(crate) const GPU_TEST: Option<unsafe fn() -> GpuTest> = None;
 
 /// Lets all ranks of this process's job meet at the master. Rank 0 listens on its host's address
 /// `bind`, or on every address for `0.0.0.0` or `::`.

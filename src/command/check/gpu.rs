@@ -23,7 +23,7 @@ use self::log::Log;
 use self::report::RankGpu;
 use super::{CheckError, GpuTest, Measurement, OpenFiles, SIMULATED};
 use crate::collective::{Backend, CollectiveError, Group};
-use crate::{ClusterInfo, Environment, host_name, printable};
+use crate::{ClusterInfo, host_name, printable};
 
 /// How long a rank may take for one step.
 const STEP: Duration = Duration::from_secs(120);
@@ -90,9 +90,9 @@ impl From<CollectiveError> for CheckError {
 /// # Safety
 /// As for [`Log::begin`].
 #[expect(unsafe_code, reason = "the log changes the environment")]
-pub(super) unsafe fn prepare(environment: &Environment) -> GpuTest {
+pub(super) unsafe fn prepare() -> GpuTest {
     // SAFETY: the caller's.
-    let log = unsafe { Log::begin(environment) };
+    let log = unsafe { Log::begin() };
     Box::new(move |info, timeout, most| test(info, timeout, most, &log))
 }
 

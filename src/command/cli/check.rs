@@ -13,7 +13,7 @@ use crate::command::check::measurement::{or_dash, table};
 use crate::command::check::{self, CheckError, GpuTest, JobMap, Measures};
 use crate::command::doctor::port;
 use crate::command::protection::{ask_munged, no_answer};
-use crate::{ClusterInfo, Environment, Finding, Interface, Severity};
+use crate::{ClusterInfo, Finding, Interface, Severity};
 use clap::{ArgGroup, Args};
 use mpienv_ask::on_interface;
 use mpienv_core::seam::{counted, is_unplaced, ranges};
@@ -103,9 +103,8 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     let Options { place, timeout, bind, mesh, mesh_bytes, compute, json, quiet, .. } = options;
     let gpu = options.gpu.then_some(options.gpu_bytes);
     let measures = Measures { mesh: mesh.then_some(mesh_bytes), compute, gpu };
-    let environment = Environment::current();
-    let test_gpus = gpu.map(|_| gpu_test(&environment)).transpose()?;
-    let info = place.read(&environment, quiet)?;
+    let test_gpus = gpu.map(|_| gpu_test()).transpose()?;
+    let info = place.read(quiet)?;
     // The list of an earlier run must not seem to be that of this one, which may fail.
     let bad_hosts = options.bad_hosts.filter(|_| info.rank().is_first());
     bad_hosts.as_deref().map_or(Ok(()), |file| write_bad_hosts(file, ""))?;
@@ -226,10 +225,10 @@ fn refuse_for(found: Option<Finding>, effect: &'static str) -> Result<(), Failur
 
 /// Asks NCCL to tell what it does, before there are other threads.
 #[expect(unsafe_code, reason = "NCCL reads it from the environment")]
-fn gpu_test(environment: &Environment) -> Result<GpuTest, Failure> {
+fn gpu_test() -> Result<GpuTest, Failure> {
     let prepare = check::GPU_TEST.ok_or(Failure::NoGpu)?;
     // SAFETY: the command has only this thread yet, and nothing has loaded NCCL.
-    Ok(unsafe { prepare(environment) })
+    Ok(unsafe { prepare() })
 }
 
 /// Parses a number of bytes, with a suffix for thousands, millions or billions.

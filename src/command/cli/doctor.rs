@@ -11,7 +11,7 @@ use crate::command::doctor::{self, Machine, interface};
 use crate::command::open_files::OpenFiles;
 use crate::command::protection::{self, NO_ANSWER};
 use crate::rendezvous::{Gathered, Meeting};
-use crate::{ClusterInfo, Environment, Finding, Severity, host_name};
+use crate::{ClusterInfo, Finding, Severity, host_name};
 use clap::Args;
 use mpienv_ask::seam::names_of;
 use serde_json::json;
@@ -48,9 +48,8 @@ pub(super) struct Options {
 
 pub(super) fn run(options: Options) -> Result<(), Failure> {
     let Options { place, timeout, json } = options;
-    let environment = Environment::current();
     // A rank that is inspected alone must not wait for the others.
-    let (info, no_answer) = place.inspect(&environment, !timeout.is_zero())?;
+    let (info, no_answer) = place.inspect(!timeout.is_zero())?;
     let machine = Machine::here(&info, PATIENCE);
     let threads = ThreadsOption::default().share(&info, Runs::default())?;
     let (info, no_interface) = match mpienv_ask::on_interface(&info) {

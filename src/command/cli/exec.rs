@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use crate::command::doctor::{self, port};
-use crate::{ClusterInfo, Environment, Exports, Finding, Launch};
+use crate::{ClusterInfo, Exports, Finding, Launch};
 use clap::Args;
 use mpienv_ask::on_interface;
 use mpienv_core::seam::{Plan, PlanOptions, TargetFile};
@@ -81,8 +81,7 @@ pub(super) struct Options {
 }
 
 pub(super) fn run(options: Options) -> Result<(), Failure> {
-    let environment = Environment::current();
-    let info = options.read(&environment)?;
+    let info = options.read()?;
     let mut wanted = options.plan_options();
     let words = Plan::new(&info, &wanted).words?;
     let by = By::Exec { per_node: options.per_node };
@@ -101,7 +100,7 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
         return Ok(print(&words)?);
     }
     if !options.keep_binding {
-        widen_default_binding(&info, &environment);
+        widen_default_binding(&info, info.environment());
     }
     if let Some(bound) = bind::this_process(options.bind, &info, options.quiet)? {
         wanted.also.push(bound);
@@ -117,8 +116,8 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
 
 impl Options {
     /// Reads this process's place, and waits for its master.
-    fn read(&self, environment: &Environment) -> Result<ClusterInfo, Failure> {
-        let info = self.place.read(environment, self.quiet)?;
+    fn read(&self) -> Result<ClusterInfo, Failure> {
+        let info = self.place.read(self.quiet)?;
         self.given.check_words()?;
         if let Some(patience) = self.wait_for_master.filter(|_| !self.dry_run) {
             // This host's own address depends on the route to the master, so the master's name must

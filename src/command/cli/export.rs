@@ -53,15 +53,13 @@ pub(super) struct Options {
 }
 
 pub(super) fn run(options: Options) -> Result<(), Failure> {
-    let environment = Environment::current();
-    let dialect = Dialect::from(options.shell);
-    let is_quiet = options.quiet.is_asked(&environment);
+    let (dialect, quiet) = (Dialect::from(options.shell), options.quiet);
     // All or nothing: half of the variables would be worse than none.
-    let text = text(options, &environment);
+    let text = text(options);
     stream::print(text.as_deref().unwrap_or(dialect.stop()).as_bytes())?;
     if text.is_ok()
-        && !is_quiet
         && stream::is_read_by_a_person()
+        && !quiet.is_asked(&Environment::current())
         && let Some(line) = line(dialect)
     {
         stream::report(&format!(
@@ -87,9 +85,9 @@ fn line(dialect: Dialect) -> Option<String> {
     })
 }
 
-fn text(options: Options, environment: &Environment) -> Result<String, Failure> {
+fn text(options: Options) -> Result<String, Failure> {
     let Options { place, shell, program, per_node, threads, verbose, quiet } = options;
-    let info = place.read(environment, quiet)?;
+    let info = place.read(quiet)?;
     let threads = threads.in_shell(&info)?;
     if verbose {
         stream::report(&lines_of(info.findings()));
@@ -100,7 +98,7 @@ fn text(options: Options, environment: &Environment) -> Result<String, Failure> 
     let reader = program.reader(per_node);
     let plan = Plan::new(&info, &PlanOptions { reader, threads, ..PlanOptions::default() });
     let exports = plan.for_shell(reader)?;
-    Ok(exports.to_text(shell.into())? + &passed_on(shell.into(), &exports, environment)?)
+    Ok(exports.to_text(shell.into())? + &passed_on(shell.into(), &exports, info.environment())?)
 }
 
 /// Which processes meet. The files of containers name these variables without their values, because

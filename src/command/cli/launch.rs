@@ -9,8 +9,7 @@ use crate::command::check::JobMap;
 use crate::command::doctor::{self, devices, port};
 use crate::command::open_files::OpenFiles;
 use crate::{
-    ClusterInfo, Environment, ErrorKind, Finding, Launch, LaunchError, Output, Severity,
-    StartError, Threads,
+    ClusterInfo, ErrorKind, Finding, Launch, LaunchError, Output, Severity, StartError, Threads,
 };
 use clap::Args;
 use mpienv_ask::on_interface;
@@ -143,8 +142,7 @@ pub(super) struct Options {
 }
 
 pub(super) fn run(options: Options) -> Result<(), Failure> {
-    let environment = Environment::current();
-    let info = options.place.read(&environment, options.quiet)?;
+    let info = options.place.read(options.quiet)?;
     // The reason may be that the place is left from another job.
     let say_stale = |info: &ClusterInfo| {
         options.quiet.print(info, warn::stale(info).as_slice());
@@ -166,7 +164,7 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     // Expanding the words now reports errors before anything starts.
     let first = places.iter().map(|place| options.words(place)).collect::<Result<Vec<_>, _>>()?;
     let named = first.first().map_or(words, |words| words);
-    let chosen = options.given.threads.chosen(&environment)?;
+    let chosen = options.given.threads.chosen(info.environment())?;
     let few = few_devices(places.first());
     options.meet.check(&info.starting(workers))?;
     let said = options.warn(&info, places.first(), chosen, workers, few.clone());
@@ -191,7 +189,7 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     match (outcome, fault) {
         (Err(LaunchError::OtherNode { .. }), Some(fault)) => Err(fault),
         (outcome, _) => outcome.map_err(|error| {
-            let is_quiet = options.quiet.is_asked(&environment);
+            let is_quiet = options.quiet.is_asked(info.environment());
             let is_of_worker = matches!(error.kind(), ErrorKind::Failed(_));
             if let Some(few) = few.filter(|_| is_of_worker && !is_quiet) {
                 stream::report(&format!("mpienv: a reason may be that {}\n", few.what));
@@ -265,15 +263,13 @@ impl Options {
     /// Returns how many workers this node gets. If they had to be counted, prints the source of the
     /// number.
     fn count(&self, info: &ClusterInfo) -> Result<u32, crate::Error> {
-        let environment = info.environment();
         if let WorkerCount::Fixed(workers) = self.nproc_per_node {
             return Ok(workers);
         }
         info.check_per_node()?;
-        let node = Node::here(self.keep_binding, environment);
-        let (workers, source) =
-            self.nproc_per_node.resolve(info.workers_of_platform(), environment, &node)?;
-        if !self.quiet.is_asked(environment) {
+        let node = Node::here(self.keep_binding, info.environment());
+        let (workers, source) = self.nproc_per_node.resolve(info.workers_of_platform(), &node)?;
+        if !self.quiet.is_asked(info.environment()) {
             let workers = counted(workers as usize, "worker");
             stream::report(&format!("mpienv: {workers} on this node: {source}\n"));
         }

@@ -95,10 +95,10 @@ fn ifname(text: &str) -> Result<NcclIfname, &'static str> {
 }
 
 impl PlaceOptions {
-    /// Returns what reads a process's place with these values.
-    fn builder(&self, environment: &Environment) -> Result<ClusterInfoBuilder, Error> {
+    /// Returns what reads this process's place with these values.
+    fn builder(&self) -> Result<ClusterInfoBuilder, Error> {
         let own = self.clone();
-        let mut builder = ClusterInfo::builder().environment(environment);
+        let mut builder = ClusterInfo::builder().environment(&Environment::current());
         builder = own.launcher.into_iter().fold(builder, ClusterInfoBuilder::launcher);
         builder = own.master_addr.into_iter().fold(builder, ClusterInfoBuilder::master_addr);
         builder = own.master_port.into_iter().fold(builder, ClusterInfoBuilder::master_port);
@@ -123,12 +123,8 @@ impl PlaceOptions {
     }
 
     /// Reads the process's place. Asks the launcher only if `--ask-pmix` says so.
-    pub(super) fn read(
-        &self,
-        environment: &Environment,
-        quiet: Quiet,
-    ) -> Result<ClusterInfo, Error> {
-        self.read_with(&self.builder(environment)?, quiet)
+    pub(super) fn read(&self, quiet: Quiet) -> Result<ClusterInfo, Error> {
+        self.read_with(&self.builder()?, quiet)
     }
 
     fn read_with(&self, builder: &ClusterInfoBuilder, quiet: Quiet) -> Result<ClusterInfo, Error> {
@@ -162,12 +158,8 @@ pub(super) struct JointPlaceOptions {
 
 impl JointPlaceOptions {
     /// Reads the process's place, and asks the launcher if nothing names the master.
-    pub(super) fn read(
-        &self,
-        environment: &Environment,
-        quiet: Quiet,
-    ) -> Result<ClusterInfo, Error> {
-        let builder = self.place.builder(environment)?;
+    pub(super) fn read(&self, quiet: Quiet) -> Result<ClusterInfo, Error> {
+        let builder = self.place.builder()?;
         let read = self.place.read_with(&builder, quiet);
         if self.no_ask {
             return read;
@@ -178,12 +170,8 @@ impl JointPlaceOptions {
     /// Like [`JointPlaceOptions::read`], for a command that only inspects: if the launcher does not
     /// answer, returns what the variables say, and the finding `launcher-no-answer`. Asks only if
     /// `may_ask`.
-    pub(super) fn inspect(
-        &self,
-        environment: &Environment,
-        may_ask: bool,
-    ) -> Result<(ClusterInfo, Option<Finding>), Error> {
-        let builder = self.place.builder(environment)?;
+    pub(super) fn inspect(&self, may_ask: bool) -> Result<(ClusterInfo, Option<Finding>), Error> {
+        let builder = self.place.builder()?;
         let read = self.place.read_with(&builder, Quiet::NEVER);
         if self.no_ask || !may_ask {
             return Ok((read?, None));

@@ -43,15 +43,14 @@ pub(super) struct Options {
 
 pub(super) fn run(options: Options) -> Result<(), Failure> {
     let Options { place, own_addr, warn, json } = options;
-    let environment = Environment::current();
-    let info = place.read(&environment, Quiet::NEVER)?;
+    let info = place.read(Quiet::NEVER)?;
     let threads = ThreadsOption::default().share(&info, Runs::default())?;
     let too_many = threads.finding();
     let warnings = if warn { suspicious(&info, too_many.clone()) } else { Vec::new() };
     Quiet::NEVER.print(&info, &warnings);
     let info = on_known_interface(info)?;
     let own = if own_addr { Some(mpienv_ask::own_addr(&info)?) } else { None };
-    let host = topology(&environment);
+    let host = topology(info.environment());
     let info = &info;
     let cpus = allowed_cpus().unwrap_or_default();
     let details = Details::new(info, own, threads, cpus, &host);

@@ -39,18 +39,17 @@ impl WorkerCount {
     pub(super) fn resolve(
         self,
         platform: Option<&Sourced<String>>,
-        environment: &Environment,
-        node: &Node,
+        node: &Node<'_>,
     ) -> Result<(u32, String), Error> {
         match self {
             WorkerCount::Fixed(number) => Ok((number, "--nproc-per-node".to_owned())),
             WorkerCount::Auto => match platform {
-                Some(Sourced { value, source }) => of_platform(value, source, environment, node),
+                Some(Sourced { value, source }) => of_platform(value, source, node),
                 None => Ok(node
-                    .devices(environment)
+                    .devices()
                     .unwrap_or_else(|| node.cores(", because no device is visible"))),
             },
-            WorkerCount::Gpu => node.devices(environment).ok_or_else(|| {
+            WorkerCount::Gpu => node.devices().ok_or_else(|| {
                 let reason = Reason::Malformed("this node shows no device".to_owned());
                 let remedy = "check the driver, and pass the devices on (srun --gres, docker --gpus \
                               all, podman --device, apptainer --nv), or give the number, as in \
@@ -64,20 +63,15 @@ impl WorkerCount {
 
 /// Resolves a platform's variable, which holds a number (0 without a GPU) or one of torchrun's
 /// words.
-fn of_platform(
-    value: &str,
-    variable: &str,
-    environment: &Environment,
-    node: &Node,
-) -> Result<(u32, String), Error> {
+fn of_platform(value: &str, variable: &str, node: &Node<'_>) -> Result<(u32, String), Error> {
     match WorkerCount::parse(value) {
         Ok(WorkerCount::Fixed(number)) => {
             // `WORLD_SIZE` is the number of all workers.
-            let set = environment.get(variable).map_or(value.into(), OsStr::to_string_lossy);
+            let set = node.environment.get(variable).map_or(value.into(), OsStr::to_string_lossy);
             Ok((number, format!("{variable}={set}")))
         }
-        Ok(word) => word.resolve(None, environment, node),
-        Err(_) if value == "0" => WorkerCount::Auto.resolve(None, environment, node),
+        Ok(word) => word.resolve(None, node),
+        Err(_) if value == "0" => WorkerCount::Auto.resolve(None, node),
         Err(_) => {
             let remedy =
                 format!("correct {variable}, or give the number, as in --nproc-per-node 8");
@@ -114,24 +108,26 @@ const PER_NODE: &str = "PET_NPROC_PER_NODE";
 const WORLD_SIZE: &str = "WORLD_SIZE";
 
 /// This node's resources for workers.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Node {
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Node<'a> {
+    /// The variables, of which some select devices.
+    environment: &'a Environment,
     /// The number of devices in `/dev`, and the pattern of their names.
     devices: (u32, &'static str),
     /// Cores that the workers may use.
     cores: u32,
 }
 
-impl Node {
+impl<'a> Node<'a> {
     /// Inspects this node. Workers that drop their binding may use more cores than this process.
-    pub(super) fn here(keep_binding: bool, environment: &Environment) -> Node {
+    pub(super) fn here(keep_binding: bool, environment: &'a Environment) -> Node<'a> {
         let devices = topology(environment).devices.files.unwrap_or_default();
-        Node { devices, cores: cores_of_children(keep_binding).hardware_threads() }
+        Node { environment, devices, cores: cores_of_children(keep_binding).hardware_threads() }
     }
 
     /// Returns the number of devices and its source, or `None` if there are none or all are hidden.
-    fn devices(&self, environment: &Environment) -> Option<(u32, String)> {
-        let (count, source) = match shown(environment).next() {
+    fn devices(&self) -> Option<(u32, String)> {
+        let (count, source) = match shown(self.environment).next() {
             Some(Shown { variable, value, count }) => {
                 (u32::try_from(count.unwrap_or(0)).ok()?, format!("{variable}={value}"))
             }
@@ -149,17 +145,17 @@ impl Node {
 mod tests {
     use super::*;
 
-    const GPUS: Node = Node { devices: (4, "/dev/nvidia*"), cores: 64 };
-    const NONE: Node = Node { devices: (0, ""), cores: 64 };
+    const GPUS: (u32, &str) = (4, "/dev/nvidia*");
+    const NONE: (u32, &str) = (0, "");
 
     fn auto(
         platform: Option<&str>,
         vars: &[(&str, &str)],
-        node: Node,
+        devices: (u32, &'static str),
     ) -> Result<(u32, String), Error> {
         let platform = platform.map(|value| Sourced::new(value.to_owned(), "NUM_GPUS"));
-        let environment = Environment::from_vars(vars.iter().copied());
-        WorkerCount::Auto.resolve(platform.as_ref(), &environment, &node)
+        let environment = &Environment::from_vars(vars.iter().copied());
+        WorkerCount::Auto.resolve(platform.as_ref(), &Node { environment, devices, cores: 64 })
     }
 
     #[test]
@@ -170,7 +166,7 @@ mod tests {
         let rocm = [("ROCR_VISIBLE_DEVICES", "0")];
         let tiles = [("ZE_AFFINITY_MASK", "0.0,0.1,2.0")];
         let ascend = [("ASCEND_RT_VISIBLE_DEVICES", "0,1,2")];
-        for (platform, vars, node, expected) in [
+        for (platform, vars, devices, expected) in [
             (Some("8"), &two[..], GPUS, (8, "NUM_GPUS=8")),
             (Some("0"), &two, GPUS, (2, "CUDA_VISIBLE_DEVICES=2,3")),
             (Some("0"), &[], NONE, (64, cores)),
@@ -185,7 +181,7 @@ mod tests {
             (None, &hidden, GPUS, (64, cores)),
             (None, &[], NONE, (64, cores)),
         ] {
-            let (number, source) = auto(platform, vars, node).unwrap();
+            let (number, source) = auto(platform, vars, devices).unwrap();
             assert_eq!((number, source.as_str()), expected, "{platform:?} {vars:?}");
         }
     }
@@ -196,8 +192,8 @@ mod tests {
             let error = auto(Some(bad), &[], NONE).unwrap_err();
             assert_eq!((error.variable(), error.value()), (Some("NUM_GPUS"), Some(bad)));
         }
-        let error =
-            WorkerCount::Gpu.resolve(None, &Environment::default(), &NONE).unwrap_err().to_string();
+        let node = Node { environment: &Environment::default(), devices: NONE, cores: 64 };
+        let error = WorkerCount::Gpu.resolve(None, &node).unwrap_err().to_string();
         assert!(error.contains("shows no device"), "{error}");
     }
 }

@@ -24,7 +24,8 @@ impl Log {
     /// Meanwhile, no other thread may read or change the environment, except through `std::env`, and
     /// NCCL, which reads it once, must not be loaded yet.
     #[expect(unsafe_code, clippy::disallowed_methods, reason = "NCCL reads it nowhere else")]
-    pub(super) unsafe fn begin(environment: &Environment) -> Log {
+    pub(super) unsafe fn begin() -> Log {
+        let environment = Environment::current();
         let is_users = environment.is_set("NCCL_DEBUG") || environment.is_set("NCCL_DEBUG_FILE");
         let folder = env::temp_dir().join(format!("mpienv-nccl-{}", process::id()));
         let created = !is_users && DirBuilder::new().mode(0o700).create(&folder).is_ok();
