@@ -6,6 +6,4 @@ pub mod doctor;
 mod open_files;
 pub(crate) mod protection;
 
-#[cfg(target_os = "linux")]
-pub use cli::before_main;
-pub use cli::main;
+pub use cli::{before_main, main};

@@ -11,7 +11,7 @@ static BEFORE_MAIN: extern "C" fn() = mpienv::command::before_main;
 
 // What walks the stack after a panic, linked into the command: to load `libgcc_s.so` takes a tenth
 // of the time of an `export`. A linker that reads libraries in order still takes that one.
-#[cfg(all(target_os = "linux", target_env = "gnu"))]
+#[cfg(target_env = "gnu")]
 #[expect(unsafe_code, reason = "the block declares no function")]
 #[link(name = "gcc_eh")]
 unsafe extern "C" {}

@@ -26,8 +26,12 @@ pub(super) fn explain(error: &mut clap::Error) {
         error.remove(ContextKind::Suggested);
     }
     drop_distant(error);
-    let fixed = launcher_tip(error).or_else(|| option_tip(error, &typed)).map(str::to_owned);
-    if let Some(tip) = fixed.or_else(|| help_tip(error, &typed)) {
+    let of_kind = match error.kind() {
+        ErrorKind::UnknownArgument => option_tip(error, &typed).map(str::to_owned),
+        ErrorKind::InvalidSubcommand => help_tip(error, &typed),
+        _ => launcher_tip(error).map(str::to_owned),
+    };
+    if let Some(tip) = of_kind {
         suggest(error, tip, &[ContextKind::SuggestedValue, ContextKind::SuggestedArg]);
     }
     // A word like one of the subcommands is a misspelled one.
@@ -90,9 +94,6 @@ fn is_close(suggested: &str, typed: &str) -> bool {
 
 /// Returns what to say of an option of another launcher.
 fn option_tip(error: &clap::Error, words: &[OsString]) -> Option<&'static str> {
-    if error.kind() != ErrorKind::UnknownArgument {
-        return None;
-    }
     let name = text(error, ContextKind::InvalidArg)?;
     let is_simulated = words.first().is_some_and(|verb| verb == "simulate");
     if is_simulated { typed::shape(name) } else { typed::option(name) }
@@ -100,9 +101,6 @@ fn option_tip(error: &clap::Error, words: &[OsString]) -> Option<&'static str> {
 
 /// Returns what to say of the name of a subcommand after `help`.
 fn help_tip(error: &clap::Error, words: &[OsString]) -> Option<String> {
-    if error.kind() != ErrorKind::InvalidSubcommand {
-        return None;
-    }
     match words.first()?.to_str()? {
         "help" => {}
         "version" => return Some("type mpienv --version".to_owned()),

@@ -54,15 +54,16 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     let info = &info;
     let cpus = allowed_cpus().unwrap_or_default();
     let details = Details::new(info, own, threads, cpus, &host);
-    let bound_to_few = doctor::cores::binding(info, count_cores());
-    let loopback = doctor::loopback_of_several_nodes(info);
-    let port = doctor::port::privileged_of_rank_0(info);
-    let few = doctor::devices::few(info, &host.devices);
-    let of_host = loopback.iter().chain(&port).chain(&few).chain(&bound_to_few).chain(&too_many);
-    let of_place: Vec<Finding> =
-        info.findings().iter().cloned().map(|found| as_asked(found, info)).collect();
-    let mut findings: Vec<&Finding> = of_place.iter().chain(of_host).collect();
-    for warning in &warnings {
+    let of_place = info.findings().iter().cloned().map(|found| as_asked(found, info));
+    let of_host = [
+        doctor::loopback_of_several_nodes(info),
+        doctor::port::privileged_of_rank_0(info),
+        doctor::devices::few(info, &host.devices),
+        doctor::cores::binding(info, count_cores()),
+        too_many,
+    ];
+    let mut findings: Vec<Finding> = of_place.chain(of_host.into_iter().flatten()).collect();
+    for warning in warnings {
         if findings.iter().all(|found| found.code != warning.code) {
             findings.push(warning);
         }
@@ -73,7 +74,7 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     let gap = if findings.is_empty() { "" } else { "\n" };
     // munged may take its time, and show connects to nothing.
     let rows = [rows(info), details.rows(None), details.variables()].concat();
-    let text = table(&rows) + gap + &lines_of(findings);
+    let text = table(&rows) + gap + &lines_of(&findings);
     Ok(stream::print_styled(&text)?)
 }
 
@@ -140,7 +141,7 @@ impl<'a> Details<'a> {
     }
 
     /// Returns the JSON object of the place, with these findings instead of its own.
-    fn object(&self, findings: &[&Finding]) -> io::Result<Value> {
+    fn object(&self, findings: &[Finding]) -> io::Result<Value> {
         let mut object = serde_json::to_value(self.info)?;
         object["version"] = version::TEXT.into();
         object["host"] = host_name().into();
