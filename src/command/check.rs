@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use crate::command::doctor::{self, port::another};
 use crate::command::open_files::OpenFiles;
 use crate::command::protection::Protection;
-use crate::rendezvous::{self, Gathered, Meeting, Member, Rendezvous};
+use crate::rendezvous::{Gathered, Meeting, Member, Rendezvous, RendezvousError};
 use crate::simulate::Job;
 use crate::{ClusterInfo, Error, ErrorKind, Finding, Launcher, Port, host_name, printable};
 pub(crate) use mpienv_core::seam::SIMULATED;
@@ -70,17 +70,9 @@ pub(crate) fn meet(
     launch: Option<NodeOptions>,
     command: &str,
 ) -> Result<Option<JobMap>, CheckError> {
-    let master = info.master_addr()?;
-    let is_unspecified = master.address().is_some_and(|address| address.is_unspecified());
-    let report = RankReport {
-        host: host_name().unwrap_or_default(),
-        address: None,
-        local_rank: info.local_rank(),
-        local_size: info.local_world_size(),
-        launch,
-        master: master.with_port(info.meeting_port()),
-    };
-    let own = Contribution { slurm_node: slurm_node(info), report, measures };
+    let is_unspecified = info.master_addr()?.address().is_some_and(|own| own.is_unspecified());
+    let (slurm_node, report) = (slurm_node(info), own_report(info, launch)?);
+    let own = Contribution { report, measures, slurm_node };
     let simulated = info.environment().get(SIMULATED).is_some();
     let rendezvous = rendezvous(info, timeout, bind)?;
     let begun = Instant::now();
@@ -95,16 +87,13 @@ pub(crate) fn meet(
         let brought = brought.collect::<Result<_, _>>()?;
         let (ranks, measures, slurm_nodes): (Vec<_>, Vec<_>, Vec<_>) = brought;
         let master = if is_unspecified { as_others_call_it(&ranks) } else { None };
-        let (master, seconds) =
-            (master.unwrap_or(&own.report.master).to_owned(), begun.elapsed().as_secs_f64());
-        let (rejected, listened) = (meeting.rejected(), meeting.listened().to_vec());
         let map = JobMap {
-            master,
-            seconds,
+            master: master.unwrap_or(&own.report.master).to_owned(),
+            seconds: begun.elapsed().as_secs_f64(),
             protection,
             no_munge: no_munge.clone(),
-            rejected,
-            listened,
+            rejected: meeting.rejected(),
+            listened: meeting.listened().to_vec(),
             simulated,
             ranks,
             findings: Vec::new(),
@@ -123,16 +112,7 @@ pub(crate) fn meet(
             map(meeting).map_or_else(|error| Some(error.to_string()), |map| map.first_error());
         report.unwrap_or_default().into_bytes()
     });
-    let gathered = gathered.map_err(|error| {
-        let is_in_use = matches!(error, rendezvous::RendezvousError::PortInUse { .. });
-        let cause = found.and_then(|found| cause_at_master(&found, info));
-        match (cause, another(info).filter(|_| is_in_use)) {
-            (Some((code, seen)), _) => CheckError::Master { code, seen, error },
-            (None, Some((how, own))) => CheckError::PortInUse { error, how, own },
-            (None, None) => CheckError::Rendezvous(error),
-        }
-    })?;
-    match gathered {
+    match gathered.map_err(|error| not_met(info, error, found))? {
         Gathered::All(meeting) => Ok(Some(map(&meeting)?)),
         Gathered::Reply(report) if report.is_empty() => Ok(None),
         Gathered::Reply(report) => Err(CheckError::Inconsistent { report: printable(&report) }),
@@ -242,6 +222,17 @@ struct Contribution {
     slurm_node: Option<String>,
 }
 
+fn own_report(info: &ClusterInfo, launch: Option<NodeOptions>) -> Result<RankReport, Error> {
+    Ok(RankReport {
+        host: host_name().unwrap_or_default(),
+        address: None,
+        local_rank: info.local_rank(),
+        local_size: info.local_world_size(),
+        launch,
+        master: info.master_addr()?.with_port(info.meeting_port()),
+    })
+}
+
 /// Returns Slurm's name of this node, which need not be that of the host. Launchers other than srun
 /// may hand the variable of the first node to all ranks.
 fn slurm_node(info: &ClusterInfo) -> Option<String> {
@@ -328,6 +319,17 @@ fn inspect_master(info: &ClusterInfo) -> Option<Found> {
     Some(found)
 }
 
+/// Returns why the ranks did not meet. `found`: what rank 0 finds at the master's address.
+fn not_met(info: &ClusterInfo, error: RendezvousError, found: Option<Found>) -> CheckError {
+    let is_in_use = matches!(error, RendezvousError::PortInUse { .. });
+    let cause = found.and_then(|found| cause_at_master(&found, info));
+    match (cause, another(info).filter(|_| is_in_use)) {
+        (Some((code, seen)), _) => CheckError::Master { code, seen, error },
+        (None, Some((how, own))) => CheckError::PortInUse { error, how, own },
+        (None, None) => CheckError::Rendezvous(error),
+    }
+}
+
 /// Returns the finding that says why the ranks did not meet, if the master's address shows the
 /// cause: its code and its text.
 fn cause_at_master(found: &Found, info: &ClusterInfo) -> Option<(&'static str, String)> {
@@ -350,13 +352,13 @@ pub(crate) enum CheckError {
     Environment(#[from] Error),
     /// The ranks did not meet, or they do not fit together.
     #[error(transparent)]
-    Rendezvous(#[from] rendezvous::RendezvousError),
+    Rendezvous(#[from] RendezvousError),
     /// The ranks did not meet, and rank 0 found the cause at the master's address.
     #[error("{seen}\n  {error}")]
-    Master { code: &'static str, seen: String, error: rendezvous::RendezvousError },
+    Master { code: &'static str, seen: String, error: RendezvousError },
     /// Another program listens on the port that a user chose, and the job has a port of its own.
     #[error("{error}; or {how}, and the job meets at its own port, {own}")]
-    PortInUse { error: rendezvous::RendezvousError, how: String, own: Port },
+    PortInUse { error: RendezvousError, how: String, own: Port },
     /// All ranks met, and rank 0 found that they do not fit together.
     #[error("all ranks met, but they do not fit together: {report}")]
     Inconsistent { report: String },
@@ -377,7 +379,7 @@ impl CheckError {
     /// Returns whether rank 0 has found the reason, has reported it to the other ranks, and fails
     /// too.
     pub(crate) fn is_of_rank_0(&self) -> bool {
-        use rendezvous::RendezvousError::{Lost, Mismatch, Missing};
+        use RendezvousError::{Lost, Mismatch, Missing};
         matches!(
             self,
             CheckError::Rendezvous(Mismatch { .. } | Missing { .. } | Lost { .. })
@@ -391,7 +393,7 @@ impl CheckError {
         let (CheckError::Rendezvous(error) | CheckError::Master { error, .. }) = self else {
             return None;
         };
-        let rendezvous::RendezvousError::Missing { missing, .. } = error else { return None };
+        let RendezvousError::Missing { missing, .. } = error else { return None };
         let most = Job::MOST_RANKS as usize;
         let ranks: Vec<u32> = missing.iter().cloned().flatten().take(most + 1).collect();
         (ranks.len() <= most).then_some(ranks)

@@ -91,18 +91,25 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     let own = Summary::new(&rows, &findings, Cores::new(&machine), device);
     let no_problems = if findings.is_empty() { "no problems found on this host\n" } else { "" };
     let table = show::table(&rows);
-    let on = host_name().map_or(String::new(), |host| format!(" on {host}"));
-    let report =
-        format!("mpienv {}{on}\n{table}\n{no_problems}{}", version::TEXT, lines_of(&findings));
+    let (version, on) = (version::TEXT, on_host());
+    let report = format!("mpienv {version}{on}\n{table}\n{no_problems}{}", lines_of(&findings));
     let is_alone = info.world_size() == 1 || timeout.is_zero();
     if is_alone || info.rank().is_first() {
         // Before it waits for the others.
         stream::print_styled(&report)?;
     }
-    if is_alone {
-        return verdict(own.is_suspicious());
-    }
-    match meet(&info, &own, timeout) {
+    if is_alone { verdict(own.is_suspicious()) } else { compare(&info, &own, &findings, timeout) }
+}
+
+/// Compares the ranks, and prints on rank 0 what differs, and on the others why they were not
+/// compared.
+fn compare(
+    info: &ClusterInfo,
+    own: &Summary,
+    findings: &[Finding],
+    timeout: Duration,
+) -> Result<(), Failure> {
+    match meet(info, own, timeout) {
         // Rank 0's report includes this rank.
         Ok(None) => Ok(()),
         Ok(Some(reports)) => {
@@ -112,18 +119,22 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
             verdict(!shared.is_empty() || reports.iter().any(Summary::is_suspicious))
         }
         Err(error) => {
-            let why = why_not_compared(&info, &findings, error);
+            let why = why_not_compared(info, findings, error);
             let why = format!("not compared with the other ranks: {why}\n");
             if info.rank().is_first() {
                 stream::print_styled(&why)?;
                 verdict(own.is_suspicious())?;
                 return Err(Failure::NotCompared);
             }
-            let text = format!("rank {}{on}: {why}{}", info.rank(), own.problems());
+            let text = format!("rank {}{}: {why}{}", info.rank(), on_host(), own.problems());
             stream::print_styled(&text)?;
             Err(Failure::Reported)
         }
     }
+}
+
+fn on_host() -> String {
+    host_name().map_or(String::new(), |host| format!(" on {host}"))
 }
 
 fn why_not_compared(info: &ClusterInfo, findings: &[Finding], error: CheckError) -> String {
