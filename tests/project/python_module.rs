@@ -498,20 +498,31 @@ fn what_is_wrong_is_an_error_with_the_commands_own_text() {
             && text.contains("no variable names rank 0's host"),
         "{text}"
     );
-    let stale = format!("{pair}; os.environ.update(RANK='0', WORLD_SIZE='2', MASTER_ADDR='a')");
-    let text = raised(&format!("{stale}; mpienv.export()"));
-    assert_eq!(
-        text,
-        "RANK is '0', and mpienv finds '1'; unset RANK, or call export(overwrite=True)\n"
-    );
-    let text =
-        raised(&format!("{stale}; mpienv.export(overwrite=True); print(os.environ['RANK'])"));
-    assert_eq!(text, "1\n");
     let kept = "os.environ.update(NCCL_SOCKET_IFNAME='ib0', TORCHELASTIC_USE_AGENT_STORE='True'); mpienv.export(); \
                 print(os.environ['NCCL_SOCKET_IFNAME'], 'TORCHELASTIC_USE_AGENT_STORE' in os.environ)";
     assert_eq!(raised(kept), "ib0 False\n");
     // The name that a traceback shows is the one in the documentation.
     assert_eq!(raised("print(mpienv.Error)"), "<class 'mpienv_rs.Error'>\n");
+}
+
+#[test]
+fn stale_variables_are_one_error_that_names_all_of_them_and_the_call() {
+    let Some(fresh) = Fresh::new() else { return };
+    let said = |rank: u8, call: &str| {
+        let script = format!(
+            "import os, mpienv_rs as mpienv\nos.environ.update(PMI_RANK='{rank}', PMI_SIZE='2', RANK='0', \
+             WORLD_SIZE='1', MASTER_ADDR='a')\ntry:\n    mpienv.{call}\nexcept mpienv.Error as e:\n    print(e)\n\
+             print(os.environ['RANK'], os.environ['WORLD_SIZE'])"
+        );
+        succeeded(fresh.command("python").args(["-c", &script]))
+    };
+    let size = "WORLD_SIZE is '1', and mpienv finds '2'; unset RANK and WORLD_SIZE, or call ";
+    for call in ["export", "init_process_group"] {
+        let (end, call) = (format!("{size}{call}(overwrite=True)\n0 1\n"), format!("{call}()"));
+        assert_eq!(said(0, &call), end);
+        assert_eq!(said(1, &call), format!("RANK is '0', and mpienv finds '1'; {end}"));
+    }
+    assert_eq!(said(1, "export(overwrite=True)"), "1 2\n");
 }
 
 /// The command of mpienv on PyPI, as pip writes it.

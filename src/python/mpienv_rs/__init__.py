@@ -209,10 +209,10 @@ def export(overwrite: bool = False, *, quiet: bool = False) -> Info:
     ('0', '1')
     """
     with _lock:
-        return _export(overwrite, quiet)
+        return _export(overwrite, quiet, "export")
 
 
-def _export(overwrite: bool, quiet: bool) -> Info:
+def _export(overwrite: bool, quiet: bool, caller: str) -> Info:
     asked, own = _asked(), _own()
     place, before = _place(asked)[0], dict(asked[1])
     # The command asks the launcher where nothing names the master, so the place is not complete before.
@@ -224,10 +224,16 @@ def _export(overwrite: bool, quiet: bool) -> Info:
         # Where the process is alone, the command has drawn another.
         variables["MASTER_PORT"] = str(place.master_port)
     if not overwrite:
+        differing = {}
         for name in _PLACE:
             value, old = variables.get(name), before.get(name, "").strip()
             if name not in own and value is not None and old not in ("", value):
-                raise Error(f"{name} is {old!r}, and mpienv finds {value!r}; unset {name}, or call export(overwrite=True)")
+                differing[name] = f"{name} is {old!r}, and mpienv finds {value!r}"
+        if differing:
+            # A variable that agrees on this rank may differ on another.
+            stale = {*differing, *(other for name in differing for other in _PLACE[name])}
+            names = " and ".join(name for name in _PLACE if name in stale and before.get(name))
+            raise Error(f"{'; '.join(differing.values())}; unset {names}, or call {caller}(overwrite=True)")
     exported = {
         name: (before.get(name), value)
         for name, value in variables.items()
@@ -285,7 +291,8 @@ def init_process_group(
             "others, each of them becomes rank 0; set RANK, WORLD_SIZE and MASTER_ADDR in os.environ before the call, or "
             "MPIENV_LAUNCHER=alone for a process by itself\n"
         )
-    place = export(overwrite, quiet=quiet)
+    with _lock:
+        place = _export(overwrite, quiet, "init_process_group")
     threads = _place(_asked())[2]
     if os.environ.get("MPIENV_THREADS", "").strip() != "keep":
         _use_cores(threads["cpus"])
