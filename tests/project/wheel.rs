@@ -219,16 +219,19 @@ fn the_other_mpienv_of_pypi_is_named_and_never_run() {
         assert!(!output.status.success() && output.stdout.is_empty(), "{output:?}");
         String::from_utf8(output.stderr).unwrap()
     };
+    // The package is not on PyPI, where a stranger could take its name.
+    let remedy = "run `pip install --force-reinstall ./src/python` in the project's folder";
     for words in [&["-m", "mpienv_rs", "show"][..], &["-c", "import mpienv_rs; mpienv_rs.info()"]] {
         let text = run(words);
         assert!(
             text.contains(&format!("{} is the command of PyPI's mpienv", command.display())),
             "{text}"
         );
-        assert!(text.contains("pip uninstall mpienv"), "{text}");
+        assert!(text.contains(&format!("run `pip uninstall mpienv`, then {remedy}")), "{text}");
     }
     fs::remove_file(&command).unwrap();
-    assert!(run(&["-m", "mpienv_rs", "show"]).contains("the command mpienv is not installed"));
+    let missing = format!("the command mpienv is not installed; {remedy}");
+    assert!(run(&["-m", "mpienv_rs", "show"]).contains(&missing));
 }
 
 /// Every name of the module.

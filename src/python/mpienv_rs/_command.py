@@ -16,6 +16,10 @@ class Error(Exception):
     __module__ = "mpienv_rs"
 
 
+# This package is not on PyPI.
+_INSTALL = "run `pip install --force-reinstall ./src/python` in the project's folder, or install its wheel again"
+
+
 @functools.lru_cache(maxsize=None)
 def find_command() -> str:
     """The path of the command ``mpienv`` of this package.
@@ -30,10 +34,9 @@ def find_command() -> str:
             return path
         other = other or path
     if other is None:
-        raise Error("the command mpienv is not installed; run `pip install --force-reinstall mpienv-rs`")
+        raise Error(f"the command mpienv is not installed; {_INSTALL}")
     raise Error(
-        f"{other} is the command of PyPI's mpienv, which is another project; "
-        "run `pip uninstall mpienv` and `pip install --force-reinstall mpienv-rs`"
+        f"{other} is the command of PyPI's mpienv, which is another project; run `pip uninstall mpienv`, then {_INSTALL}"
     )
 
 
