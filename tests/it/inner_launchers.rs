@@ -129,3 +129,16 @@ fn a_launcher_of_a_nodes_ranks_is_refused_for_each_rank_unless_its_options_name_
         );
     }
 }
+
+#[test]
+fn a_standalone_torchrun_is_refused_on_each_of_several_nodes() {
+    let line = "torchrun --standalone train.py";
+    let (code, stdout, stderr) = run(&["exec", "--per-node"], line, NODE_1);
+    assert_eq!((code, stdout.as_str()), (Some(2), ""), "{stderr}");
+    let right = "--standalone, torchrun would run a separate job on each of the 2 nodes; omit it, ";
+    assert!(stderr.contains(right), "{stderr}");
+    let anyway = ["exec", "--per-node", "--allow-launcher"];
+    assert_eq!(run(&anyway, line, NODE_1).1, "started\n");
+    let alone = [("SKYPILOT_NODE_RANK", "0"), ("SKYPILOT_NUM_NODES", "1")];
+    assert_eq!(run(&["exec", "--per-node"], line, &alone).1, "started\n", "one node has no other");
+}

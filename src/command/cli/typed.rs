@@ -169,9 +169,9 @@ impl LauncherOption {
             // Each of its ranks gets its own variables.
             (None, By::Exec { .. }) if found.words.iter().any(is_mpienv) => Ok(()),
             (None, by) => Err(found.of_job(by, ranks)),
-            (Some(_), By::Exec { per_node: true }) => Ok(()),
             // Alone, it starts its ranks as it does without mpienv.
             (Some(_), _) if ranks == 1 => Ok(()),
+            (Some(_), By::Exec { per_node: true }) => found.check_standalone(ranks),
             (Some(known), _) if is_known(known, info.environment(), words) => Ok(()),
             (Some(_), by) => Err(found.of_node(by, ranks, info)),
         }
@@ -239,6 +239,19 @@ impl Found<'_> {
             _ => format!("{}, whose ranks all inherit the same RANK", self.each(ranks)),
         };
         Failure::InnerLauncher { why, remedy }
+    }
+
+    /// Returns an error if it ignores the other nodes, which `--per-node` passes to it.
+    fn check_standalone(&self, nodes: u64) -> Result<(), Failure> {
+        if !self.words.iter().any(|word| word == "--standalone") {
+            return Ok(());
+        }
+        let name = &self.name;
+        let why = format!(
+            "with --standalone, {name} would run a separate job on each of the {nodes} nodes"
+        );
+        let remedy = format!("omit it, because --per-node passes {name} the other nodes");
+        Err(Failure::InnerLauncher { why, remedy })
     }
 
     fn of_node(&self, by: By, ranks: u64, info: &ClusterInfo) -> Failure {
