@@ -142,3 +142,15 @@ fn a_standalone_torchrun_is_refused_on_each_of_several_nodes() {
     let alone = [("SKYPILOT_NODE_RANK", "0"), ("SKYPILOT_NUM_NODES", "1")];
     assert_eq!(run(&["exec", "--per-node"], line, &alone).1, "started\n", "one node has no other");
 }
+
+#[test]
+fn below_another_launcher_the_right_order_is_without_the_outer_one() {
+    let slurm =
+        |size| [("SLURM_PROCID", "0"), ("SLURM_STEP_ID", "0"), ("SLURM_STEP_NUM_TASKS", size)];
+    for (vars, outer) in [(slurm("2"), Some("srun")), (slurm("1"), None)] {
+        let stderr = run(&["exec"], "mpirun -n 2 ./solver", &vars).2;
+        let right = "mpirun -n 2 mpienv exec -- ./solver`";
+        let rest = outer.map_or("; ".to_owned(), |name| format!(", without the outer {name}; "));
+        assert!(stderr.contains(&format!("{right}{rest}")), "{outer:?}: {stderr}");
+    }
+}

@@ -168,7 +168,7 @@ impl LauncherOption {
         match (found.inner.knows, by) {
             // Each of its ranks gets its own variables.
             (None, By::Exec { .. }) if found.words.iter().any(is_mpienv) => Ok(()),
-            (None, by) => Err(found.of_job(by, ranks)),
+            (None, by) => Err(found.of_job(by, ranks, info)),
             // Alone, it starts its ranks as it does without mpienv.
             (Some(_), _) if ranks == 1 => Ok(()),
             (Some(_), By::Exec { per_node: true }) => found.check_standalone(ranks),
@@ -223,9 +223,13 @@ impl Found<'_> {
         }
     }
 
-    fn of_job(&self, by: By, ranks: u64) -> Failure {
+    fn of_job(&self, by: By, ranks: u64, info: &ClusterInfo) -> Failure {
         let name = &self.name;
-        let remedy = self.in_order(|line| format!("put mpienv after it: `{line}`"));
+        let mut remedy = self.in_order(|line| format!("put mpienv after it: `{line}`"));
+        if let Some(outer) = info.launcher().spec().programs.filter(|_| info.world_size() > 1) {
+            let outer = outer.names.split(' ').next().unwrap_or_default();
+            remedy += &format!(", without the outer {outer}");
+        }
         let remedy = match by {
             By::Exec { .. } => remedy,
             By::Launch { .. } => format!(
