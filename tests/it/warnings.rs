@@ -246,6 +246,44 @@ fn exec_and_launch_say_that_a_template_asks_for_another_number_of_ranks() {
 }
 
 #[test]
+fn per_node_warns_of_a_script_that_gets_neither_rank_nor_world_size() {
+    let folder = tempfile::tempdir().unwrap();
+    let python = folder.path().join("python3");
+    std::os::unix::fs::symlink("/bin/true", &python).unwrap();
+    let warns = |options: &[&str], line: &str, vars: Vars| {
+        let line = line.replace("python3", python.to_str().unwrap());
+        let words = [&["exec"], options, &["--"], &line.split(' ').collect::<Vec<_>>()].concat();
+        let stderr = run(&words, &[vars]).2;
+        let warns = stderr.contains("[not-torchrun]");
+        let names = stderr.contains("/python3 train.py` gets neither RANK nor WORLD_SIZE with ");
+        assert_eq!(warns, names, "{stderr}");
+        warns
+    };
+    for line in
+        ["python3 train.py", "python3 -u train.py -m x", "env A=1 timeout 9 python3 train.py"]
+    {
+        assert!(warns(&["--per-node"], line, POD), "{line}");
+        assert!(!warns(&["--per-node"], line, &[]), "{line}, alone");
+        assert!(!warns(&["--per-node", "--template"], line, POD), "{line}, with a template");
+        assert!(!warns(&[], line, POD), "{line}, with its own rank");
+    }
+    // They may start torchrun, or are a launcher.
+    for line in [
+        "torchrun --nproc-per-node=8 train.py",
+        "python3 -m torch.distributed.run train.py",
+        "accelerate launch train.py",
+        "python3 -m train train.py",
+        "python3 torch/distributed/launch.py train.py",
+        "python3 torch/distributed/run.py train.py",
+        "python3 -c 1",
+        "true python3 train.py",
+        "sh -c true train.py",
+    ] {
+        assert!(!warns(&["--per-node"], line, POD), "{line}");
+    }
+}
+
+#[test]
 fn a_world_size_of_more_ranks_than_nodes_is_what_launch_auto_starts_and_exec_warns_of() {
     let launch = ["launch", "--nproc-per-node", "auto", "--", "sh", "-c", "echo $RANK/$WORLD_SIZE"];
     for index in ["JOB_COMPLETION_INDEX", "NODE_RANK"] {

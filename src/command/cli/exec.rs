@@ -37,7 +37,7 @@ pub(super) struct Options {
     place: JointPlaceOptions,
     #[command(flatten)]
     program: Program,
-    /// Set the node's variables instead, for a torchrun on each node
+    /// Set the node's variables, and unset RANK, WORLD_SIZE and LOCAL_RANK: for torchrun only
     ///
     /// Sets what `mpienv export --per-node` prints.
     /// `mpienv exec --per-node -- torchrun --nproc-per-node 8 train.py` finds the other nodes
@@ -90,8 +90,15 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     let runs = Runs { keeps_binding: options.keep_binding, is_starter };
     let threads = options.given.threads.share(&info, runs)?;
     wanted.threads = threads.count;
-    let of_count = if is_starter { None } else { differs(&info, "exec", 1) };
-    let also = threads.finding().into_iter().chain(of_count);
+    // A template may pass a script its place.
+    let of_command = if options.per_node && !options.given.template {
+        typed::script_of_node(&info, &words)
+    } else if is_starter {
+        None
+    } else {
+        differs(&info, "exec", 1)
+    };
+    let also = threads.finding().into_iter().chain(of_command);
     if !options.dry_run {
         options.meet.check(&info)?;
     }

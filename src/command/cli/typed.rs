@@ -4,7 +4,7 @@
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
-use crate::{ClusterInfo, Environment, LaunchStyle, Launcher};
+use crate::{ClusterInfo, Environment, Finding, LaunchStyle, Launcher};
 use clap::Args;
 use mpienv_core::seam::Programs;
 
@@ -302,14 +302,36 @@ const NAMED: &str = "-C -o --output";
 
 /// Returns the launcher that the words start, also behind a program such as `timeout` or `numactl`.
 pub(super) fn find(all: &[OsString]) -> Option<Found<'_>> {
+    find_at(all, start(all)?)
+}
+
+/// Reports a Python script that `--per-node` leaves without RANK, unless its name is that of a
+/// launcher. A module, or a script of a shell, may start torchrun.
+pub(super) fn script_of_node(info: &ClusterInfo, all: &[OsString]) -> Option<Finding> {
+    let nodes = info.world_size();
+    let at = start(all).filter(|_| nodes > 1 && find(all).is_none())?;
+    let script = all[at + 1..].iter().find(|word| !is_option(word))?.to_str()?;
+    let is_launcher = script.contains("launch") || file_name(script) == Some("run.py");
+    let line = program::line(&all[at..=at]) + " " + script;
+    let what =
+        format!("`{line}` gets neither RANK nor WORLD_SIZE with --per-node, which is for torchrun");
+    let why = format!(
+        "unless it starts the ranks of its node itself, each of the {nodes} processes is rank 0 of 1"
+    );
+    let remedy = "omit --per-node, or start the script with torchrun or with `mpienv launch`";
+    let is_probable = script.ends_with(".py") && !is_launcher;
+    is_probable.then(|| Finding::warning("not-torchrun", what, why, remedy))
+}
+
+/// Returns where the words start a launcher or Python.
+fn start(all: &[OsString]) -> Option<usize> {
     let mut before = String::new();
     for (at, word) in all.iter().enumerate() {
         let word = word.to_string_lossy();
         let name = file_name(&word).unwrap_or_default();
         let is_named = word.contains('=') || has(NAMED, &before);
-        let found = find_at(all, at).filter(|_| !is_named);
-        if found.is_some() || !is_named && name.starts_with("python") {
-            return found;
+        if !is_named && (name.starts_with("python") || find_at(all, at).is_some()) {
+            return Some(at);
         }
         // Numbers are durations, cores and priorities.
         let is_of_option = before.starts_with('-') && before != "--" || has(SUBCOMMANDS, name);

@@ -173,7 +173,7 @@ complete -c mpienv -n "__fish_mpienv_using_subcommand exec" -l meet -d 'Start on
 complete -c mpienv -n "__fish_mpienv_using_subcommand exec" -l one-per-node -d 'This is the only process on its node, and its rank is the number of the node'
 complete -c mpienv -n "__fish_mpienv_using_subcommand exec" -l ask-pmix -d 'Ask the launcher\'s PMIx server for the host of rank 0; `mpienv export --help` has its limits'
 complete -c mpienv -n "__fish_mpienv_using_subcommand exec" -l no-ask -d 'Do not ask the launcher for the host of rank 0 if nothing names it [env: MPIENV_ASK=0]'
-complete -c mpienv -n "__fish_mpienv_using_subcommand exec" -l per-node -d 'Set the node\'s variables instead, for a torchrun on each node'
+complete -c mpienv -n "__fish_mpienv_using_subcommand exec" -l per-node -d 'Set the node\'s variables, and unset RANK, WORLD_SIZE and LOCAL_RANK: for torchrun only'
 complete -c mpienv -n "__fish_mpienv_using_subcommand exec" -l keep-binding -d 'Keep Open MPI\'s default binding to cores; without this option the command may use all cores of its mpirun'
 complete -c mpienv -n "__fish_mpienv_using_subcommand exec" -l template -d 'Replace placeholders such as {node_rank} in the arguments of the command'
 complete -c mpienv -n "__fish_mpienv_using_subcommand exec" -l dry-run -d 'Print the command, one argument per line and quoted for a shell, and start nothing'
