@@ -59,7 +59,6 @@ pub(crate) struct Progress {
     is_idle: AtomicBool,
     /// How many bytes have been read.
     bytes: AtomicU64,
-    /// The last lines of stderr, or the last line of stdout.
     tail: Mutex<Tail>,
 }
 
@@ -139,11 +138,7 @@ impl Lines {
     }
 
     fn end_line(&mut self) -> ControlFlow<()> {
-        let line = &self.line[self.prefix.len()..];
-        match self.sink {
-            Sink::Stdout => self.progress.tail().note(line),
-            Sink::Stderr => self.progress.tail().keep(line),
-        }
+        self.progress.tail().keep(&self.line[self.prefix.len()..]);
         if !self.line.ends_with(b"\n") {
             self.line.push(b'\n');
         }

@@ -1,4 +1,4 @@
-//! The last lines that a worker wrote to stderr, which an error quotes.
+//! The last lines that a worker wrote, which an error quotes.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -18,12 +18,11 @@ const BYTES: u64 = 8 << 10;
 /// sight.
 const IN_SIGHT: u64 = 12;
 
-/// The last lines of a stderr.
+/// The last lines of a stream.
 #[derive(Debug, Default)]
 pub(crate) struct Tail {
-    lines: VecDeque<String>,
-    /// The last line of a stream whose other lines are not kept.
-    noted: Vec<u8>,
+    /// As they were written: few of them are ever shown.
+    lines: VecDeque<Vec<u8>>,
     /// The number of the last line among all lines that this process has written, or 0.
     pub(super) number: u64,
 }
@@ -37,28 +36,23 @@ impl Tail {
         tail
     }
 
-    /// Adds a line to the last ones, unless it is blank.
+    /// Adds a line to the last ones, unless it is blank. This is cheap, because it is done for
+    /// every line.
     pub(super) fn keep(&mut self, line: &[u8]) {
-        let Some(text) = text(line) else { return };
-        if self.lines.len() == LINES {
-            self.lines.pop_front();
-        }
-        self.lines.push_back(text);
-    }
-
-    /// Remembers a line as the last one, unless it is blank. This is cheap, because it is done for
-    /// every line of stdout.
-    pub(super) fn note(&mut self, line: &[u8]) {
         let line = shown(line);
-        if !line.is_empty() {
-            self.noted.clear();
-            self.noted.extend_from_slice(line);
+        if !String::from_utf8_lossy(line).contains(|c: char| !commands(c) && !c.is_whitespace()) {
+            return;
         }
+        let oldest = if self.lines.len() == LINES { self.lines.pop_front() } else { None };
+        let mut kept = oldest.unwrap_or_default();
+        kept.clear();
+        kept.extend_from_slice(line);
+        self.lines.push_back(kept);
     }
 
     /// Returns the last line.
     pub(super) fn last(&self) -> Option<String> {
-        self.lines.back().cloned().or_else(|| text(&self.noted))
+        self.lines.back().map(|line| text(line))
     }
 
     /// Returns whether the last line was written and is still in sight, so that it need not be
@@ -69,7 +63,7 @@ impl Tail {
 
     /// Returns all lines that were kept.
     pub(super) fn lines(&self) -> Vec<String> {
-        self.lines.iter().cloned().collect()
+        self.lines.iter().map(|line| text(line)).collect()
     }
 }
 
@@ -79,12 +73,11 @@ fn shown(line: &[u8]) -> &[u8] {
     &line[..line.len().min(4 * WIDTH)]
 }
 
-/// Returns a line without characters that control a terminal, unless it is blank.
-fn text(line: &[u8]) -> Option<String> {
-    let text = String::from_utf8_lossy(shown(line));
+/// Returns a line without characters that control a terminal.
+fn text(line: &[u8]) -> String {
+    let text = String::from_utf8_lossy(line);
     let text: String = text.chars().filter(|c| !commands(*c)).take(WIDTH).collect();
-    let text = text.trim_end();
-    (!text.is_empty()).then(|| text.to_owned())
+    text.trim_end().to_owned()
 }
 
 fn last_bytes(mut file: File) -> io::Result<Vec<u8>> {
