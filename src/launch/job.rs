@@ -298,6 +298,6 @@ impl Launch {
 }
 
 /// Returns this host's name for messages.
-fn own_host() -> String {
+pub(super) fn own_host() -> String {
     host_name().unwrap_or_else(|| "an unknown host".to_owned())
 }

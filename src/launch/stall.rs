@@ -21,11 +21,11 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use serde::{Deserialize, Serialize};
 
 use crate::error::LaunchError;
-use crate::job::Time;
+use crate::job::{Time, own_host};
 use crate::output::Captured;
 use crate::target_file::{HeldFile, is_in_memory};
+use mpienv_core::Environment;
 use mpienv_core::seam::TargetFile;
-use mpienv_core::{Environment, host_name};
 
 pub(crate) use self::report::Stall;
 
@@ -150,7 +150,7 @@ impl Watch {
         if !self.is_still_silent() {
             return None;
         }
-        let host = host_name().unwrap_or_else(|| "an unknown host".to_owned());
+        let host = own_host();
         let mut ranks: Vec<_> =
             self.workers.iter().map(|worker| worker.state(&host, self.time)).collect();
         let processes: Vec<_> = ranks.iter().map(|state| state.process).collect();

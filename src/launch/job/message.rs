@@ -112,7 +112,7 @@ pub(crate) enum Event {
         after: Time,
         ranks: Vec<RankState>,
     },
-    /// The process that launches the node's workers is gone. No process says so of itself.
+    /// The process that launches the node's workers is gone. No process tells another one so.
     #[serde(skip)]
     Lost { host: String, reason: String },
 }

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender, TryRecvError};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -17,6 +17,7 @@ use serde::de::DeserializeOwned;
 use super::coordinator::Coordinator;
 use super::link::{Link, Mailbox, Route};
 use super::message::{self, Event, Introduction, NodeOptions, Order, Time, Verdict};
+use super::own_host;
 use crate::error::LaunchError;
 use crate::process::small_thread;
 use crate::tell;
@@ -189,7 +190,7 @@ impl NodeOptions {
 /// The thread that serves the connections to the other nodes. Dropping it ends them.
 #[derive(Debug)]
 pub(super) struct Nodes {
-    events: Option<Sender<Event>>,
+    events: Sender<Event>,
     waker: Arc<Waker>,
     thread: Option<JoinHandle<()>>,
 }
@@ -201,13 +202,13 @@ impl Nodes {
     ) -> io::Result<Nodes> {
         let (events, from) = mpsc::channel();
         let thread = small_thread("nodes")?.spawn(move || serve(from))?;
-        Ok(Nodes { events: Some(events), waker, thread: Some(thread) })
+        Ok(Nodes { events, waker, thread: Some(thread) })
     }
 
     /// Reports an event of this node.
     pub(super) fn send(&self, event: Event) {
         // If the receiver is gone, the job is over.
-        let _ = self.events.as_ref().map(|events| events.send(event));
+        let _ = self.events.send(event);
         // If the thread cannot be woken, it notices at its next heartbeat.
         let _ = self.waker.wake();
     }
@@ -215,8 +216,9 @@ impl Nodes {
 
 impl Drop for Nodes {
     fn drop(&mut self) {
-        self.events = None;
-        let _ = self.waker.wake();
+        // If the job is not over, the other nodes must not wait.
+        let reason = "mpienv failed on that node".to_owned();
+        self.send(Event::Lost { host: own_host(), reason });
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
@@ -240,26 +242,16 @@ impl Connections {
         mut coordinator: Coordinator,
         hosts: &[String],
     ) {
-        let lost = |node: u32, reason| {
-            let host = hosts.get(node as usize).map_or("an unknown host", String::as_str);
-            Event::Lost { host: host.to_owned(), reason }
-        };
         loop {
             let event = |(node, received): (u32, Result<Event, String>)| match received {
                 Ok(event) => (node, from_node(node, event)),
-                Err(reason) => (node, lost(node, reason)),
-            };
-            let mut events: Vec<_> = self.turn().into_iter().map(event).collect();
-            let end = loop {
-                match own.try_recv() {
-                    Ok(event) => events.push((0, event)),
-                    Err(end) => break end,
+                Err(reason) => {
+                    let host = hosts.get(node as usize).map_or("an unknown host", String::as_str);
+                    (node, Event::Lost { host: host.to_owned(), reason })
                 }
             };
-            if end == TryRecvError::Disconnected {
-                // If the job is not over, the other nodes must not wait.
-                events.push((0, lost(0, "mpienv failed on that node".to_owned())));
-            }
+            let mut events: Vec<_> = self.turn().into_iter().map(event).collect();
+            events.extend(own.try_iter().map(|event| (0, event)));
             for (node, event) in events {
                 let Some(order) = coordinator.on(node, event) else { continue };
                 self.star.send_to_all(&message::write(&order));
@@ -285,12 +277,12 @@ impl Connections {
                     return;
                 }
             }
-            loop {
-                match own.try_recv() {
-                    Ok(event) => self.star.send_to_all(&message::write(&event)),
-                    Err(TryRecvError::Empty) => break,
-                    Err(TryRecvError::Disconnected) => return,
+            for event in own.try_iter() {
+                // Closing the connection says so.
+                if matches!(event, Event::Lost { .. }) {
+                    return;
                 }
+                self.star.send_to_all(&message::write(&event));
             }
         }
     }
