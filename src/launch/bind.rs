@@ -235,9 +235,8 @@ impl<'a> Node<'a> {
         if shares.iter().any(|share| share.cores == 0) {
             return Err(self.bind.error("this process may use no core".to_owned(), UNBOUND));
         }
-        let note = shares
-            .iter()
-            .any(|share| share.is_crowded)
+        let is_crowded = ranks > cores.len();
+        let note = is_crowded
             .then(|| format!("{} share {}", counted(ranks, "rank"), counted(cores.len(), "core")));
         Ok(Division { shares, note })
     }

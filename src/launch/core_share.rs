@@ -13,8 +13,6 @@ use crate::topology::{Core, Cpus};
 pub struct CoreShare {
     /// Its cores' CPUs.
     pub cpus: Cpus,
-    /// Whether these cores are among some that are divided among more ranks than there are cores.
-    pub is_crowded: bool,
     /// How many cores there are, whatever the number of their hardware threads.
     pub cores: usize,
 }
@@ -22,7 +20,7 @@ pub struct CoreShare {
 impl CoreShare {
     fn of(cores: &[Core]) -> CoreShare {
         let cpus = cores.iter().flat_map(|core| core.cpus.iter()).collect();
-        CoreShare { cpus, is_crowded: false, cores: cores.len() }
+        CoreShare { cpus, cores: cores.len() }
     }
 }
 
@@ -81,10 +79,8 @@ fn by_core(cores: &[Core], ranks: usize) -> Vec<CoreShare> {
 
 fn by_node(cores: &[Core], ranks: usize) -> Vec<CoreShare> {
     let nodes: Vec<&[Core]> = cores.chunk_by(|a, b| a.node == b.node).collect();
-    let crowded = ranks > cores.len();
     let share = |rank: usize| {
-        let node = nodes.get(rank * nodes.len() / ranks).copied().unwrap_or_default();
-        CoreShare { is_crowded: crowded, ..CoreShare::of(node) }
+        CoreShare::of(nodes.get(rank * nodes.len() / ranks).copied().unwrap_or_default())
     };
     (0..ranks).map(share).collect()
 }
@@ -111,7 +107,7 @@ fn parts(cores: &[Core], count: usize) -> Vec<CoreShare> {
     if count > total {
         let share = |part: usize| {
             let core = part * total / count;
-            CoreShare { is_crowded: true, ..CoreShare::of(&cores[core..(core + 1).min(total)]) }
+            CoreShare::of(&cores[core..(core + 1).min(total)])
         };
         return (0..count).map(share).collect();
     }

@@ -314,9 +314,6 @@ proptest! {
                 let whole: Cpus = own.iter().flat_map(|core| core.cpus.iter()).collect();
                 prop_assert_eq!(&whole, &share.cpus);
                 prop_assert!(share.cores > 0 && own.len() == share.cores);
-                // Of more ranks than cores, those near a device may still have cores of their own.
-                let is_crowded = ranks > cores.len();
-                prop_assert!(share.is_crowded == is_crowded || near && is_crowded);
             }
             if ranks <= cores.len() {
                 prop_assert!(*most <= 1 || *least >= 1 && bind == Bind::Numa, "{:?}", counts);
