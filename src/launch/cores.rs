@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Component, Path, PathBuf};
 
 use crate::affinity;
-use crate::topology::Cpus;
+use crate::topology::{Cpus, text};
 
 /// What a thread, and the programs that it becomes or starts, may use of this host.
 #[derive(Clone, Debug, PartialEq)]
@@ -82,11 +82,10 @@ pub(crate) fn allowed() -> Allowed {
 fn cores_of(cpus: &Cpus, sys: &Path) -> u32 {
     let folder = sys.join("devices/system/cpu");
     // On a large host, this saves hundreds of files.
-    let is_off = fs::read_to_string(folder.join("smt/active")).is_ok_and(|text| text.trim() == "0");
+    let is_off = text(&folder.join("smt/active")) == Some(0);
     let core = |cpu: u32| {
         let list = folder.join(format!("cpu{cpu}/topology/thread_siblings_list"));
-        let siblings = fs::read_to_string(list).ok().and_then(|list| list.trim().parse().ok());
-        siblings.and_then(|siblings: Cpus| siblings.first().copied()).unwrap_or(cpu)
+        text(&list).and_then(|siblings: Cpus| siblings.first().copied()).unwrap_or(cpu)
     };
     let count = match is_off {
         true => cpus.len(),

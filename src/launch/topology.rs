@@ -114,7 +114,7 @@ fn nodes(folder: &Path) -> BTreeMap<u32, Cpus> {
 }
 
 /// Returns the value of a file with one line.
-fn text<T: FromStr>(file: &Path) -> Option<T> {
+pub(crate) fn text<T: FromStr>(file: &Path) -> Option<T> {
     fs::read_to_string(file).ok()?.trim().parse().ok()
 }
 
