@@ -14,6 +14,7 @@ mod processes;
 mod signals;
 mod watchdog;
 
+use std::collections::HashSet;
 use std::io;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus};
@@ -58,7 +59,7 @@ pub(crate) struct Supervisor {
     look_again: Option<Duration>,
     passed: Vec<Signal>,
     /// Processes that were asked to exit without their group, and when they started.
-    asked_alone: Vec<(Pid, u64)>,
+    asked_alone: HashSet<(Pid, u64)>,
 }
 
 /// A worker, and the process group that it leads.
@@ -112,7 +113,7 @@ impl Supervisor {
             groups: Vec::new(),
             look_again: None,
             passed: Vec::new(),
-            asked_alone: Vec::new(),
+            asked_alone: HashSet::new(),
         }
     }
 
@@ -185,9 +186,7 @@ impl Supervisor {
         };
         let orphans = living.iter().filter(is_orphan);
         for process in orphans.chain(in_groups.iter().filter(is_left)) {
-            let this = (process.id, process.start);
-            if !self.asked_alone.contains(&this) {
-                self.asked_alone.push(this);
+            if self.asked_alone.insert((process.id, process.start)) {
                 listing.send(Signal::TERM, process);
             }
         }

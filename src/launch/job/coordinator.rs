@@ -1,6 +1,7 @@
 //! Decides what happens to a job after an event on one of its nodes. A decision depends only on the
 //! events so far.
 
+use std::collections::BTreeSet;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitStatus;
 use std::time::Duration;
@@ -18,7 +19,9 @@ pub(crate) struct Coordinator {
     /// How long the job may be silent, if that is limited.
     stall_timeout: Option<Time>,
     progress: Progress,
-    silence: Silence,
+    /// The number of the last round of looks. It is never used again, so that a late answer does
+    /// not count for a later round.
+    round: u32,
     has_signal: bool,
     /// The failures of earlier attempts: one for each restart.
     earlier: Vec<Failure>,
@@ -29,13 +32,26 @@ pub(crate) struct Coordinator {
 #[derive(Debug, Default)]
 struct Progress {
     /// The nodes of whose workers none is left.
-    over: Vec<u32>,
+    over: BTreeSet<u32>,
     /// The node that failed first.
     first: Option<u32>,
     /// Whether the workers were asked to exit at once.
     is_urgent: bool,
     failure: Option<Failure>,
     endings: Vec<Ending>,
+    /// The nodes without an active worker.
+    silent: BTreeSet<u32>,
+    /// What is known in the current round of looks, if there is one.
+    looks: Option<Answers>,
+}
+
+/// The answers of one round.
+#[derive(Debug, Default)]
+struct Answers {
+    nodes: BTreeSet<u32>,
+    /// The longest time that the attempt has run on a node.
+    after: Duration,
+    ranks: Vec<RankState>,
 }
 
 impl Coordinator {
@@ -73,22 +89,19 @@ impl Coordinator {
                 }
             }
             Event::Done { endings } => {
-                self.silence.active(node);
+                self.progress.active(node);
                 self.progress.endings.extend(endings);
             }
             Event::Silent => {
-                self.silence.silent(node);
-                if self.progress.first.is_some() {
-                    return None;
-                }
-                return self.silence.next_round(self.nodes).map(|round| Order::Inspect { round });
+                self.progress.silent.insert(node);
+                return self.inspect();
             }
             Event::Active => {
-                self.silence.active(node);
+                self.progress.active(node);
                 return None;
             }
-            Event::Inspected { round, after: Time(after), ranks } => {
-                let all = self.silence.seen(node, round, (after, ranks), &self.progress.over)?;
+            Event::Inspected { round, after, ranks } => {
+                let all = self.seen(node, round, after.0, ranks)?;
                 return self.progress.first.is_none().then(|| self.stall(all));
             }
             Event::Signal => {
@@ -102,9 +115,7 @@ impl Coordinator {
                 return Some(Order::Finish(Verdict::Lost { node, host, reason }));
             }
         }
-        if !self.progress.over.contains(&node) {
-            self.progress.over.push(node);
-        }
+        self.progress.over.insert(node);
         // The next attempt starts on all nodes at once, so it waits for the slowest.
         if self.progress.over.len() < self.nodes { None } else { Some(self.decide()) }
     }
@@ -115,6 +126,37 @@ impl Coordinator {
         self.progress.is_urgent |= is_urgent;
         self.progress.first.get_or_insert(node);
         is_new.then_some(Order::Stop { again: self.restarts(), urgency, stall: None })
+    }
+
+    /// Begins a round of looks if all nodes are silent, nothing has failed and no round has begun.
+    fn inspect(&mut self) -> Option<Order> {
+        let Progress { silent, first, looks, .. } = &mut self.progress;
+        if silent.len() < self.nodes || first.is_some() || looks.is_some() {
+            return None;
+        }
+        *looks = Some(Answers::default());
+        self.round = self.round.wrapping_add(1);
+        Some(Order::Inspect { round: self.round })
+    }
+
+    /// Adds what a node has seen in a round. Returns all of it once every silent node with workers
+    /// has answered.
+    fn seen(
+        &mut self,
+        node: u32,
+        round: u32,
+        after: Duration,
+        ranks: Vec<RankState>,
+    ) -> Option<Answers> {
+        let Progress { silent, over, looks, .. } = &mut self.progress;
+        let known = looks.as_mut().filter(|_| round == self.round)?;
+        if !known.nodes.insert(node) {
+            return None;
+        }
+        known.after = known.after.max(after);
+        known.ranks.extend(ranks);
+        let has_answered = |node: &u32| known.nodes.contains(node) || over.contains(node);
+        silent.iter().all(has_answered).then(|| looks.take())?
     }
 
     /// Ends an attempt that has stalled.
@@ -137,7 +179,6 @@ impl Coordinator {
             return self.fail(failure);
         }
         self.progress = Progress::default();
-        self.silence.begin();
         // The report quotes the stderr of the last attempts only.
         self.earlier.last_mut().into_iter().for_each(Failure::shorten);
         self.earlier.push(failure.clone());
@@ -188,75 +229,11 @@ impl Coordinator {
     }
 }
 
-/// The silence of all nodes in the current attempt.
-#[derive(Debug, Default)]
-struct Silence {
-    /// The nodes without an active worker.
-    silent: Vec<u32>,
-    /// The number of the last round of looks. It is never used again, so that a late answer does
-    /// not count for a later round.
-    round: u32,
-    /// What is known in the current round, if there is one.
-    looks: Option<Answers>,
-}
-
-/// The answers of one round.
-#[derive(Debug, Default)]
-struct Answers {
-    nodes: Vec<u32>,
-    /// The longest time that the attempt has run on a node.
-    after: Duration,
-    ranks: Vec<RankState>,
-}
-
-impl Silence {
-    /// Begins another attempt.
-    fn begin(&mut self) {
-        self.silent.clear();
-        self.looks = None;
-    }
-
-    fn silent(&mut self, node: u32) {
-        if !self.silent.contains(&node) {
-            self.silent.push(node);
-        }
-    }
-
+impl Progress {
     /// Notes that a worker of this node has been active. What was seen meanwhile does not count.
     fn active(&mut self, node: u32) {
-        self.silent.retain(|silent| *silent != node);
+        self.silent.remove(&node);
         self.looks = None;
-    }
-
-    /// Begins a round of looks if all nodes are silent and none has begun, and returns its number.
-    fn next_round(&mut self, nodes: usize) -> Option<u32> {
-        if self.silent.len() < nodes || self.looks.is_some() {
-            return None;
-        }
-        self.round = self.round.wrapping_add(1);
-        self.looks = Some(Answers::default());
-        Some(self.round)
-    }
-
-    /// Adds what a node has seen in a round. Returns all of it once every node has answered that
-    /// is not in `over`.
-    fn seen(
-        &mut self,
-        node: u32,
-        round: u32,
-        seen: (Duration, Vec<RankState>),
-        over: &[u32],
-    ) -> Option<Answers> {
-        let (after, ranks) = seen;
-        let looks = self.looks.as_mut().filter(|_| round == self.round)?;
-        if looks.nodes.contains(&node) {
-            return None;
-        }
-        looks.nodes.push(node);
-        looks.after = looks.after.max(after);
-        looks.ranks.extend(ranks);
-        let has_answered = |node: &u32| looks.nodes.contains(node) || over.contains(node);
-        self.silent.iter().all(has_answered).then(|| self.looks.take())?
     }
 }
 
