@@ -3,7 +3,6 @@
 //! Only rank 0 reads and writes checkpoints, and only its options count. All other ranks follow it.
 
 use std::fs;
-use std::io;
 use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -338,11 +337,7 @@ impl Folder {
     /// Locks the folder for this run, creating it if it is missing. Leaves the checkpoints in it
     /// unchanged.
     fn open(path: &Path, remark: &mut dyn FnMut(&str)) -> Result<Folder, Error> {
-        let wrong = |error: io::Error| match error.kind() {
-            io::ErrorKind::ResourceBusy => Error::input(error),
-            _ => unusable(error),
-        };
-        let lock = FolderLock::take(path, "--checkpoint-dir", remark).map_err(wrong)?;
+        let lock = FolderLock::take(path, "--checkpoint-dir", unusable, remark)?;
         Ok(Folder { path: path.to_owned(), _lock: lock })
     }
 

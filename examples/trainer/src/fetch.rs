@@ -2,6 +2,7 @@
 
 mod download;
 
+use std::fmt::Display;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -105,11 +106,7 @@ impl Fetch {
             let _ = writeln!(remarks, "mnist: {text}");
         };
         // Two processes must not write the same files at the same time.
-        let wrong = |error: io::Error| match error.kind() {
-            io::ErrorKind::ResourceBusy => Error::input(error),
-            _ => disk_error(&error),
-        };
-        let _lock = FolderLock::take(&self.folder, "folder", &mut remark).map_err(wrong)?;
+        let _lock = FolderLock::take(&self.folder, "folder", disk_error, &mut remark)?;
         let client = Client::new(self.timeout);
         for file in &self.files {
             let line = match self.existing(file)? {
@@ -133,7 +130,7 @@ impl Fetch {
             Error::input(format!("{error}; move it away, or name another folder"))
         })?;
         match file::open(&path).and_then(|opened| file.check(opened)) {
-            Err(error) => Err(disk_error(&naming(&path)(error))),
+            Err(error) => Err(disk_error(naming(&path)(error))),
             Ok(Err(found)) => Err(Error::input(format!(
                 "{} already exists but is not MNIST's: the SHA-256 of its content is {found}; move \
                  it away, or name another folder",
@@ -159,7 +156,7 @@ impl Fetch {
                     let path = path.display();
                     return Ok(format!("{path}: {bytes} bytes from {url}, SHA-256 verified"));
                 }
-                Err(Fault::Disk(error)) => return Err(disk_error(&naming(&path)(error))),
+                Err(Fault::Disk(error)) => return Err(disk_error(naming(&path)(error))),
                 Err(fault) => {
                     let _ = writeln!(remarks, "mnist: {url}: {fault}");
                     faults.push(format!("{url}: {fault}"));
@@ -232,7 +229,7 @@ fn bar(name: &str) -> ProgressBar {
 }
 
 /// The error of a file that cannot be read or written.
-fn disk_error(error: &io::Error) -> Error {
+fn disk_error(error: impl Display) -> Error {
     Error::input(format!("{error}; name a folder that can be written"))
 }
 

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
+use crate::error::Error;
 use crate::file::naming;
 
 /// The locked file, which names its owner. A run removes the file at its end unless it is killed.
@@ -34,16 +35,17 @@ impl FolderLock {
     /// warning is passed to `remark` and the folder is used unlocked.
     ///
     /// # Errors
-    /// If the folder cannot be created or locked. If another run uses it, of the kind
-    /// [`io::ErrorKind::ResourceBusy`]: `option` names the folder, and can name another one.
+    /// If another run uses the folder: `option` names it, and can name another one. What `unusable`
+    /// makes of it, if the folder cannot be created or locked.
     pub fn take(
         folder: &Path,
         option: &str,
+        unusable: impl Fn(io::Error) -> Error,
         remark: &mut dyn FnMut(&str),
-    ) -> io::Result<FolderLock> {
-        fs::create_dir_all(folder).map_err(naming(folder))?;
+    ) -> Result<FolderLock, Error> {
+        fs::create_dir_all(folder).map_err(|error| unusable(naming(folder)(error)))?;
         let path = folder.join(NAME);
-        let wrong = naming(&path);
+        let wrong = |error| unusable(naming(&path)(error));
         loop {
             let mut file = open(&path).map_err(wrong)?;
             match file.try_lock() {
@@ -52,7 +54,7 @@ impl FolderLock {
                     let (folder, owner) = (folder.display(), owner(&mut file));
                     let text = format!("{folder} is in use by another run ({owner})");
                     let text = format!("{text}: wait until it finishes, or name another {option}");
-                    return Err(io::Error::new(io::ErrorKind::ResourceBusy, text));
+                    return Err(Error::input(text));
                 }
                 Err(TryLockError::Error(error)) if has_no_locks(&error) => {
                     let folder = folder.display();
@@ -144,7 +146,7 @@ mod tests {
     use super::*;
 
     fn take(folder: &Path) -> Result<FolderLock, String> {
-        FolderLock::take(folder, "folder", &mut |text| panic!("{text}"))
+        FolderLock::take(folder, "folder", Error::input, &mut |text| panic!("{text}"))
             .map_err(|error| error.to_string())
     }
 
@@ -183,7 +185,9 @@ mod tests {
             for _ in 0..4 {
                 scope.spawn(|| {
                     while had.load(Ordering::SeqCst) < 500 {
-                        if let Ok(_lock) = FolderLock::take(folder.path(), "folder", &mut |_| ()) {
+                        if let Ok(_lock) =
+                            FolderLock::take(folder.path(), "folder", Error::input, &mut |_| ())
+                        {
                             assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0);
                             had.fetch_add(1, Ordering::SeqCst);
                             inside.fetch_sub(1, Ordering::SeqCst);

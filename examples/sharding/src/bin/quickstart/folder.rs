@@ -24,8 +24,7 @@ pub fn rank_folder(output: &Path, rank: u32) -> PathBuf {
 
 /// Locks a rank's folder for this run, creating it if it is missing.
 pub fn take(folder: &Path) -> Result<FolderLock, Error> {
-    FolderLock::take(folder, "--output", &mut |text| job::say("quickstart", &text))
-        .map_err(Error::input)
+    FolderLock::take(folder, "--output", Error::input, &mut |text| job::say("quickstart", &text))
 }
 
 fn name((epoch, step): Moment) -> String {
