@@ -1,7 +1,7 @@
 //! Moves parts of tensors between ranks.
 
 use super::mesh::{Axis, Mesh};
-use super::redistribute::Step;
+use super::redistribute::{Kind, Step};
 use super::tensor::Tensor;
 use mpienv::collective::{CollectiveError, Group};
 
@@ -40,30 +40,30 @@ impl<'a> Exchange<'a> {
         value: &Tensor,
         moved: &mut Tensor,
     ) -> Result<(), CollectiveError> {
-        let parts = self.mesh.size(step.group()) as usize;
-        match step {
-            Step::Slice { dim, axes } => {
-                let (index, parts) = (self.mesh.index(self.rank, axes), self.mesh.size(axes));
-                value.put_part(*dim, index as usize, parts as usize, moved);
+        let (axes, parts) = (step.axes.as_slice(), self.mesh.size(&step.axes) as usize);
+        match step.kind {
+            Kind::Slice { dim } => {
+                let index = self.mesh.index(self.rank, axes) as usize;
+                value.put_part(dim, index, parts, moved);
             }
-            Step::AllReduce { axes } => {
+            Kind::AllReduce => {
                 moved.copy(value);
                 self.add(axes, &mut moved.data)?;
             }
-            Step::ReduceScatter { dim, axes } => {
-                let (shape, flat) = cut(value, *dim, parts);
+            Kind::ReduceScatter { dim } => {
+                let (shape, flat) = cut(value, dim, parts);
                 *moved = Tensor { shape, data: self.group(axes).reduce_scatter_sum(&flat)? };
             }
-            Step::AllGather { dim, axes } => {
+            Kind::AllGather { dim } => {
                 let mut all = vec![0.0; parts * value.data.len()];
                 self.group(axes).all_gather_into(&value.data, &mut all)?;
-                *moved = joined(*dim, &value.shape, &all, parts);
+                *moved = joined(dim, &value.shape, &all, parts);
             }
-            Step::AllToAll { from, to, axes } => {
-                let (shape, flat) = cut(value, *to, parts);
+            Kind::AllToAll { from, to } => {
+                let (shape, flat) = cut(value, to, parts);
                 let mut all = vec![0.0; flat.len()];
                 self.group(axes).all_to_all_into(&flat, &mut all)?;
-                *moved = joined(*from, &shape, &all, parts);
+                *moved = joined(from, &shape, &all, parts);
             }
         }
         Ok(())

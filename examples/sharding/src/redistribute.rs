@@ -5,77 +5,76 @@ use std::ops::AddAssign;
 
 /// A step that all ranks perform on the parts of a tensor.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Step {
-    /// Keeps a slice of each part: `axes` cut `dim` in addition to the axes that already do. Sends
+pub struct Step {
+    pub kind: Kind,
+    /// The axes that the step cuts by, sums over or joins. If anything is sent, the exchanging ranks
+    /// differ in them alone.
+    pub axes: Vec<Axis>,
+}
+
+/// What a step does with its axes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Keeps a slice of each part: the axes cut `dim` in addition to those that already do. Sends
     /// nothing.
-    Slice { dim: usize, axes: Vec<Axis> },
-    /// Sums over `axes`. All ranks keep the whole sum.
-    AllReduce { axes: Vec<Axis> },
-    /// Sums over `axes`, which then cut `dim`.
-    ReduceScatter { dim: usize, axes: Vec<Axis> },
-    /// Concatenates `dim` over `axes`, which are the last axes that cut it.
-    AllGather { dim: usize, axes: Vec<Axis> },
-    /// Concatenates the dimension `from` over `axes`, which then cut `to`.
-    AllToAll { from: usize, to: usize, axes: Vec<Axis> },
+    Slice { dim: usize },
+    /// Sums over the axes. All ranks keep the whole sum.
+    AllReduce,
+    /// Sums over the axes, which then cut `dim`.
+    ReduceScatter { dim: usize },
+    /// Concatenates `dim` over the axes, which are the last ones that cut it.
+    AllGather { dim: usize },
+    /// Concatenates the dimension `from` over the axes, which then cut `to`.
+    AllToAll { from: usize, to: usize },
 }
 
 impl Step {
     /// The axes in which the exchanging ranks differ. Empty if nothing is sent.
     pub fn group(&self) -> &[Axis] {
-        match self {
-            Step::Slice { .. } => &[],
-            Step::AllReduce { axes }
-            | Step::ReduceScatter { axes, .. }
-            | Step::AllGather { axes, .. }
-            | Step::AllToAll { axes, .. } => axes,
-        }
+        if matches!(self.kind, Kind::Slice { .. }) { &[] } else { &self.axes }
     }
 
     /// Applies the step to a layout.
-    pub fn apply(&self, layout: &mut Layout) {
-        match self {
-            Step::Slice { dim, axes } => layout.dims[*dim].extend(axes),
-            Step::AllReduce { axes } => layout.partial.retain(|axis| !axes.contains(axis)),
-            Step::ReduceScatter { dim, axes } => {
-                layout.partial.retain(|axis| !axes.contains(axis));
-                layout.dims[*dim].extend(axes);
+    pub fn apply(&self, Layout { dims, partial }: &mut Layout) {
+        let is_other = |axis: &Axis| !self.axes.contains(axis);
+        match self.kind {
+            Kind::Slice { dim } => dims[dim].extend(&self.axes),
+            Kind::AllReduce => partial.retain(is_other),
+            Kind::ReduceScatter { dim } => {
+                partial.retain(is_other);
+                dims[dim].extend(&self.axes);
             }
-            Step::AllGather { dim, axes } => layout.dims[*dim].retain(|axis| !axes.contains(axis)),
-            Step::AllToAll { from, to, axes } => {
-                layout.dims[*from].retain(|axis| !axes.contains(axis));
-                layout.dims[*to].extend(axes);
+            Kind::AllGather { dim } => dims[dim].retain(is_other),
+            Kind::AllToAll { from, to } => {
+                dims[from].retain(is_other);
+                dims[to].extend(&self.axes);
             }
         }
     }
 
     /// Returns the traffic if every rank's part has `bytes` bytes before the step.
     pub fn traffic(&self, mesh: &Mesh, bytes: u64) -> Traffic {
-        let world = u64::from(mesh.world());
         let ranks = u64::from(mesh.size(self.group()));
-        match self {
-            Step::Slice { .. } => Traffic::default(),
-            Step::AllReduce { .. } => Traffic::of_all_reduce(world, ranks, bytes),
-            Step::ReduceScatter { .. } | Step::AllToAll { .. } => {
-                Traffic::of_reduce_scatter(world, ranks, bytes)
-            }
-            Step::AllGather { .. } => Traffic::of_all_gather(world, ranks, bytes),
-        }
+        let whole = match self.kind {
+            Kind::Slice { .. } => return Traffic::default(),
+            // A reduce-scatter, and then an all-gather of the sums.
+            Kind::AllReduce => 2 * bytes,
+            Kind::ReduceScatter { .. } | Kind::AllToAll { .. } => bytes,
+            Kind::AllGather { .. } => ranks * bytes,
+        };
+        Traffic::of_rings(mesh.world().into(), ranks, whole)
     }
 
     /// Replaces the step with sums and gathers, which send more: a reduce-scatter becomes a sum and
     /// a slice, and an all-to-all becomes a gather and a slice.
     pub fn lowered(self) -> Vec<Step> {
-        match self {
-            Step::ReduceScatter { dim, axes } => {
-                vec![Step::AllReduce { axes: axes.clone() }, Step::Slice { dim, axes }]
-            }
-            Step::AllToAll { from, to, axes } => {
-                vec![
-                    Step::AllGather { dim: from, axes: axes.clone() },
-                    Step::Slice { dim: to, axes },
-                ]
-            }
-            step => vec![step],
+        let two = |first, dim| {
+            [first, Kind::Slice { dim }].map(|kind| Step { kind, axes: self.axes.clone() }).into()
+        };
+        match self.kind {
+            Kind::ReduceScatter { dim } => two(Kind::AllReduce, dim),
+            Kind::AllToAll { from, to } => two(Kind::AllGather { dim: from }, to),
+            _ => vec![self],
         }
     }
 }
@@ -134,19 +133,19 @@ impl Work<'_> {
     /// Cuts a dimension by its missing axes that are free.
     fn slice(&self) -> Option<Step> {
         let (dim, axes) = self.missing_while(|axis| self.now.is_free(axis))?;
-        Some(Step::Slice { dim, axes })
+        Some(Step { kind: Kind::Slice { dim }, axes })
     }
 
     /// Sums over axes that must cut a dimension next.
     fn reduce_scatter(&self) -> Option<Step> {
         let (dim, axes) = self.missing_while(|axis| self.now.partial.contains(&axis))?;
-        Some(Step::ReduceScatter { dim, axes })
+        Some(Step { kind: Kind::ReduceScatter { dim }, axes })
     }
 
     /// Sums over the axes of all sums that are left.
     fn all_reduce(&self) -> Option<Step> {
         let axes = self.now.partial.clone();
-        (!axes.is_empty()).then_some(Step::AllReduce { axes })
+        (!axes.is_empty()).then_some(Step { kind: Kind::AllReduce, axes })
     }
 
     /// Moves the longest run of axes that ends one dimension's surplus and begins another's missing
@@ -158,14 +157,14 @@ impl Work<'_> {
             (0..surplus.len()).find_map(|start| {
                 let axes = &surplus[start..];
                 let to = self.dims().find(|&to| fits(axes, to))?;
-                Some(Step::AllToAll { from, to, axes: axes.to_vec() })
+                Some(Step { kind: Kind::AllToAll { from, to }, axes: axes.to_vec() })
             })
         })
     }
 
     fn all_gather(&self) -> Option<Step> {
         let dim = self.dims().find(|&dim| !self.surplus(dim).is_empty())?;
-        Some(Step::AllGather { dim, axes: self.surplus(dim).to_vec() })
+        Some(Step { kind: Kind::AllGather { dim }, axes: self.surplus(dim).to_vec() })
     }
 }
 
@@ -183,20 +182,10 @@ pub struct Traffic {
 }
 
 impl Traffic {
-    /// The traffic of an all-reduce of `bytes` bytes in each group of `ranks` ranks, out of `world`
-    /// ranks.
-    pub fn of_all_reduce(world: u64, ranks: u64, bytes: u64) -> Traffic {
-        Traffic { bytes: world / ranks * 2 * (ranks - 1) * bytes, calls: 1 }
-    }
-
-    /// The traffic of a reduce-scatter or all-to-all of `bytes` bytes in each group.
-    pub fn of_reduce_scatter(world: u64, ranks: u64, bytes: u64) -> Traffic {
+    /// The traffic of a call in each group of `ranks` ranks, out of `world` ranks. Every rank sends
+    /// all but its own part of `bytes` bytes.
+    pub fn of_rings(world: u64, ranks: u64, bytes: u64) -> Traffic {
         Traffic { bytes: world / ranks * (ranks - 1) * bytes, calls: 1 }
-    }
-
-    /// The traffic of an all-gather in each group, to which each rank contributes `bytes` bytes.
-    pub fn of_all_gather(world: u64, ranks: u64, bytes: u64) -> Traffic {
-        Traffic { bytes: world * (ranks - 1) * bytes, calls: 1 }
     }
 
     /// Returns the mean number of bytes per rank.
@@ -220,40 +209,40 @@ mod tests {
         Layout { dims: dims.iter().map(|axes| axes.to_vec()).collect(), partial: partial.to_vec() }
     }
 
+    fn step(kind: Kind, axes: &[Axis]) -> Step {
+        Step { kind, axes: axes.to_vec() }
+    }
+
     #[test]
     fn the_quick_starts_tensors_move_as_in_its_graph() {
         // The samples, from rows on every rank to blocks for the matrix product.
         let steps = redistribute(&layout(&[&[0, 1], &[]], &[]), &layout(&[&[0], &[1]], &[]));
-        assert_eq!(steps, [Step::AllToAll { from: 0, to: 1, axes: vec![1] }]);
-        let lowered =
-            [Step::AllGather { dim: 0, axes: vec![1] }, Step::Slice { dim: 1, axes: vec![1] }];
+        assert_eq!(steps, [step(Kind::AllToAll { from: 0, to: 1 }, &[1])]);
+        let lowered = [step(Kind::AllGather { dim: 0 }, &[1]), step(Kind::Slice { dim: 1 }, &[1])];
         assert_eq!(steps.into_iter().flat_map(Step::lowered).collect::<Vec<_>>(), lowered);
         // The product's sum.
         let steps = redistribute(&layout(&[&[0], &[]], &[1]), &layout(&[&[0], &[1]], &[]));
-        assert_eq!(steps, [Step::ReduceScatter { dim: 1, axes: vec![1] }]);
+        assert_eq!(steps, [step(Kind::ReduceScatter { dim: 1 }, &[1])]);
     }
 
     #[test]
     fn sums_over_axes_that_cut_nothing_are_made_at_once() {
         let steps = redistribute(&layout(&[&[1], &[]], &[0, 2]), &layout(&[&[1], &[]], &[]));
-        assert_eq!(steps, [Step::AllReduce { axes: vec![0, 2] }]);
+        assert_eq!(steps, [step(Kind::AllReduce, &[0, 2])]);
     }
 
     #[test]
     fn what_is_cut_off_is_not_sent() {
         let steps = redistribute(&layout(&[&[], &[0]], &[]), &layout(&[&[1], &[]], &[]));
-        let expected =
-            [Step::Slice { dim: 0, axes: vec![1] }, Step::AllGather { dim: 1, axes: vec![0] }];
+        let expected = [step(Kind::Slice { dim: 0 }, &[1]), step(Kind::AllGather { dim: 1 }, &[0])];
         assert_eq!(steps, expected);
     }
 
     #[test]
     fn axes_in_another_order_are_gathered_and_cut_again() {
         let steps = redistribute(&layout(&[&[0, 1]], &[]), &layout(&[&[1, 0]], &[]));
-        let expected = [
-            Step::AllGather { dim: 0, axes: vec![0, 1] },
-            Step::Slice { dim: 0, axes: vec![1, 0] },
-        ];
+        let expected =
+            [step(Kind::AllGather { dim: 0 }, &[0, 1]), step(Kind::Slice { dim: 0 }, &[1, 0])];
         assert_eq!(steps, expected);
     }
 }

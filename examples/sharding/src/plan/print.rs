@@ -5,7 +5,7 @@ use crate::arguments::name_of;
 use crate::error::Error;
 use crate::join;
 use crate::operator::Operator;
-use crate::redistribute::Step;
+use crate::redistribute::{Kind, Step};
 use crate::strategy::tuple;
 
 impl Plan {
@@ -90,22 +90,22 @@ impl Plan {
 
     fn step(&self, step: &Step, instruction: &Instruction, rank: u32) -> String {
         let group = join(self.mesh.group(rank, step.group()), "-");
-        match step {
-            Step::Slice { dim, axes } => {
+        match step.kind {
+            Kind::Slice { dim } => {
                 let end = instruction.layout.local_shape(&self.mesh, &instruction.shape);
                 let mut begin = vec![0; end.len()];
-                begin[*dim] = end[*dim] * self.mesh.index(rank, axes) as usize;
+                begin[dim] = end[dim] * self.mesh.index(rank, &step.axes) as usize;
                 let end = begin.iter().zip(&end).map(|(begin, size)| begin + size);
                 format!("begin: {}, end: {}", tuple(begin.iter().copied(), true), tuple(end, true))
             }
-            Step::AllReduce { .. } => match instruction.bucket {
+            Kind::AllReduce => match instruction.bucket {
                 // As in MindSpore, sums with the same number are fused into one call.
                 Some(number) => format!("group: {group}, op: sum, fusion: {number}"),
                 None => format!("group: {group}, op: sum"),
             },
-            Step::ReduceScatter { dim, .. } => format!("group: {group}, op: sum, dim: {dim}"),
-            Step::AllGather { dim, .. } => format!("group: {group}, dim: {dim}"),
-            Step::AllToAll { from, to, .. } => {
+            Kind::ReduceScatter { dim } => format!("group: {group}, op: sum, dim: {dim}"),
+            Kind::AllGather { dim } => format!("group: {group}, dim: {dim}"),
+            Kind::AllToAll { from, to } => {
                 format!("group: {group}, concat_dim: {from}, split_dim: {to}")
             }
         }
@@ -127,11 +127,13 @@ fn name(operation: &Operation) -> String {
         Operation::Gradient(Operator::MatMul, _) => "MatMulGradSecond",
         Operation::Gradient(operator, _) => return format!("{}Grad", operator.name()),
         Operation::Momentum { .. } => "Momentum",
-        Operation::Move(Step::Slice { .. }) => "StridedSlice",
-        Operation::Move(Step::AllReduce { .. }) => "AllReduce",
-        Operation::Move(Step::ReduceScatter { .. }) => "ReduceScatter",
-        Operation::Move(Step::AllGather { .. }) => "AllGather",
-        Operation::Move(Step::AllToAll { .. }) => "AllToAll",
+        Operation::Move(step) => match step.kind {
+            Kind::Slice { .. } => "StridedSlice",
+            Kind::AllReduce => "AllReduce",
+            Kind::ReduceScatter { .. } => "ReduceScatter",
+            Kind::AllGather { .. } => "AllGather",
+            Kind::AllToAll { .. } => "AllToAll",
+        },
     };
     name.to_owned()
 }

@@ -48,21 +48,25 @@ impl Watch for Counting {
         // No step of a plan reduces to one rank, or broadcasts.
         if reduce.call.only_rank().is_none() {
             let (ranks, bytes) = (transport.rank().size().into(), numbers.bytes().len() as u64);
-            self.counter.add(Traffic::of_all_reduce(self.world, ranks, bytes));
+            self.counter.add(Traffic::of_rings(self.world, ranks, 2 * bytes));
         }
         transport.reduce(reduce, numbers)
     }
 
     fn reduce_scatters(&mut self, ranks: u32, bytes: usize) {
-        self.counter.add(Traffic::of_reduce_scatter(self.world, ranks.into(), bytes as u64));
+        self.counter.add(Traffic::of_rings(self.world, ranks.into(), bytes as u64));
     }
 
     fn gathers(&mut self, ranks: u32, bytes: usize) {
-        self.counter.add(Traffic::of_all_gather(self.world, ranks.into(), bytes as u64));
+        self.counter.add(Traffic::of_rings(
+            self.world,
+            ranks.into(),
+            u64::from(ranks) * bytes as u64,
+        ));
     }
 
     fn scatters(&mut self, ranks: u32, bytes: usize) {
-        self.counter.add(Traffic::of_reduce_scatter(self.world, ranks.into(), bytes as u64));
+        self.counter.add(Traffic::of_rings(self.world, ranks.into(), bytes as u64));
     }
 
     fn of_part(&self) -> Counting {
