@@ -5,7 +5,7 @@ use std::mem;
 use super::exchange::Exchange;
 use super::mesh::Axis;
 use super::operator::{Operator, kernels, matmul};
-use super::plan::{Feed, Instruction, Operation, Plan};
+use super::plan::{Feed, Instruction, Operation, Plan, Terms};
 use super::tensor::Tensor;
 use crate::error::{Error, Reach};
 use crate::job;
@@ -125,11 +125,8 @@ impl<'a> Executor<'a> {
                 number = self.sum_bucket(number, step.group())?;
                 continue;
             }
-            if let Operation::Momentum { parameter, learning_rate, momentum } =
-                instruction.operation
-            {
-                let gradient = &self.results[instruction.inputs[0]];
-                update(state, parameter, gradient, learning_rate, momentum);
+            if let Operation::Momentum(parameter) = instruction.operation {
+                update(state, parameter, &self.results[instruction.inputs[0]], &plan.terms);
                 number += 1;
                 continue;
             }
@@ -156,8 +153,7 @@ impl<'a> Executor<'a> {
             }
             debug_assert!(
                 matches!(instruction.operation, Operation::Input(_) | Operation::Load(_))
-                    || result.shape
-                        == instruction.layout.local_shape(&plan.mesh, &instruction.shape),
+                    || result.shape == instruction.local_shape(&plan.mesh),
                 "{instruction:?} has {:?}",
                 result.shape
             );
@@ -195,8 +191,7 @@ impl<'a> Executor<'a> {
 
 /// Checks that a rank feeds what the plan expects of it.
 pub fn check_shape(plan: &Plan, feed: Feed, found: &[usize]) -> Result<(), Error> {
-    let placed = plan.fed(feed);
-    let expected = placed.layout.local_shape(&plan.mesh, &placed.shape);
+    let expected = plan.fed(feed).local_shape(&plan.mesh);
     if *found == expected {
         return Ok(());
     }
@@ -232,18 +227,13 @@ fn compute<'t>(
         Gradient(Mse, _) => kernels::mse_gradient(input(0), input(1), count, result),
         Gradient(Xent, _) => kernels::xent_gradient(input(0), input(1), count, result),
         // Inputs and parameters are used in place. The caller handles moves and updates.
-        Input(_) | Load(_) | Move(_) | Momentum { .. } => {}
+        Input(_) | Load(_) | Move(_) | Momentum(_) => {}
     }
 }
 
 /// Updates a parameter: v = momentum v + g, p = p - learning rate v.
-fn update(
-    state: &mut State,
-    parameter: usize,
-    gradient: &Tensor,
-    learning_rate: f32,
-    momentum: f32,
-) {
+fn update(state: &mut State, parameter: usize, gradient: &Tensor, terms: &Terms) {
+    let Terms { learning_rate, momentum, .. } = *terms;
     let moved = state.momenta[parameter].data.iter_mut().zip(&gradient.data);
     for (number, (velocity, &gradient)) in state.parameters[parameter].data.iter_mut().zip(moved) {
         *velocity = momentum * *velocity + gradient;

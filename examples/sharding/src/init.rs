@@ -3,13 +3,12 @@
 use super::plan::Plan;
 use super::tensor::{Tensor, places};
 use crate::random;
-use serde::{Deserialize, Serialize};
 
 /// The deviation of the initial weights.
 const DEVIATION: f64 = 0.01;
 
 /// How initial parameters are drawn. Weights are N(0, 0.01) and biases are 0.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Init {
     /// Every number depends only on the seed, the parameter and the number's index.
     Normal { seed: u64 },

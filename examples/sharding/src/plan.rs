@@ -3,8 +3,6 @@
 mod build;
 mod print;
 
-use serde::{Deserialize, Serialize};
-
 use super::mesh::{Layout, Mesh};
 use super::network::{Network, Parameter};
 use super::operator::Operator;
@@ -14,7 +12,7 @@ use super::strategy::Strategy;
 use crate::join;
 
 /// Which collective calls a plan may use. The results are the same, to rounding.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Collectives {
     /// Only sums and gathers, as in MindSpore's graph
     Compat,
@@ -54,11 +52,7 @@ pub enum Operation {
     /// Redistributes the parts of a tensor.
     Move(Step),
     /// Updates a parameter, given by its number, with its gradient.
-    Momentum {
-        parameter: usize,
-        learning_rate: f32,
-        momentum: f32,
-    },
+    Momentum(usize),
 }
 
 /// An instruction. Its result has the same number.
@@ -79,11 +73,11 @@ pub struct Instruction {
     pub bucket: Option<usize>,
 }
 
-/// A tensor's whole shape and layout.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Placed {
-    pub shape: Vec<usize>,
-    pub layout: Layout,
+impl Instruction {
+    /// Returns the shape of each rank's part of the result.
+    pub fn local_shape(&self, mesh: &Mesh) -> Vec<usize> {
+        self.layout.local_shape(mesh, &self.shape)
+    }
 }
 
 /// A training step as pure data, the same on every rank.
@@ -92,14 +86,9 @@ pub struct Placed {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
     pub mesh: Mesh,
-    collectives: Collectives,
+    pub terms: Terms,
     network: Network,
-    strategies: Vec<Strategy>,
     pub instructions: Vec<Instruction>,
-    /// The layout of each parameter.
-    parameters: Vec<Layout>,
-    samples: Placed,
-    labels: Placed,
     /// The number of the instruction that computes the loss operator. Its result is a rank's share
     /// of the loss.
     pub loss_operator: usize,
@@ -110,20 +99,24 @@ pub struct Plan {
 impl Plan {
     /// Lists the operators with their strategies, such as `matmul ((2,4),(4,1)), relu ((2,4),)`.
     pub fn named_strategies(&self) -> String {
-        let nodes = self.network.nodes.iter().zip(&self.strategies);
-        join(nodes.map(|(node, strategy)| format!("{} {strategy}", node.name)), ", ")
+        let named = |one: &Instruction| Some(format!("{} {}", one.name, one.strategy.as_ref()?));
+        join(self.instructions.iter().filter_map(named), ", ")
     }
 
     pub fn parameters(&self) -> impl Iterator<Item = (&Parameter, &Layout)> {
-        self.network.parameters.iter().zip(&self.parameters)
+        let updates = self.instructions.iter().filter_map(|update| match update.operation {
+            Operation::Momentum(_) => Some(&update.layout),
+            _ => None,
+        });
+        self.network.parameters.iter().zip(updates)
     }
 
-    /// Returns the shape and layout of an input.
-    pub fn fed(&self, feed: Feed) -> &Placed {
-        match feed {
-            Feed::Samples => &self.samples,
-            Feed::Labels => &self.labels,
-        }
+    /// Returns the instruction of an input, with its shape and layout.
+    pub fn fed(&self, feed: Feed) -> &Instruction {
+        let input = Operation::Input(feed);
+        let found = self.instructions.iter().find(|instruction| instruction.operation == input);
+        let Some(found) = found else { unreachable!("each plan has samples and labels") };
+        found
     }
 
     /// Returns the traffic of a step in f32, assuming ring algorithms.
@@ -133,8 +126,7 @@ impl Plan {
         for instruction in &self.instructions {
             if let Operation::Move(step) = &instruction.operation {
                 let before = &self.instructions[instruction.inputs[0]];
-                let part: usize =
-                    before.layout.local_shape(&self.mesh, &before.shape).iter().product();
+                let part: usize = before.local_shape(&self.mesh).iter().product();
                 let mut more = step.traffic(&self.mesh, part as u64 * NUMBER_BYTES);
                 if instruction.bucket.is_some() && instruction.bucket == last {
                     // This sum shares the call of the previous one.

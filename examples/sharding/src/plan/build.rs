@@ -1,46 +1,31 @@
 //! Turns a network and its cuts into instructions.
 
-use super::{Collectives, Feed, Instruction, Operation, Placed, Plan, Terms};
+use super::{Collectives, Feed, Instruction, Operation, Plan, Terms};
 use crate::error::Error;
 use crate::mesh::{Axis, Layout};
 use crate::network::{Network, Node, Parameter};
 use crate::operator::Operator;
-use crate::propagate;
+use crate::propagate::{self, Cuts};
 use crate::redistribute::redistribute;
-use crate::strategy::Strategy;
 
 impl Plan {
     /// Plans a step: cuts the operators and inserts the exchanges between them.
     pub fn new(network: &Network, terms: &Terms) -> Result<Plan, Error> {
         let cuts = propagate::propagate(network, terms.world, terms.data_cut)?;
-        let nodes = network.nodes.iter().zip(&cuts.arrangements);
-        let strategies: Vec<_> = nodes.map(|(node, cuts)| node.operator.strategy(cuts)).collect();
         let axes =
             cuts.arrangements.iter().map(|arrangement| cuts.mesh.axes_of(arrangement)).collect();
-        let place = |shape: &[usize]| {
-            let layout = propagate::fed(&cuts.mesh, terms.data_cut, shape);
-            Placed { shape: shape.to_vec(), layout }
-        };
-        // A network ends in its loss, so there is at least one operator.
-        let last = network.nodes.len() - 1;
-        let samples = place(&network.nodes[0].shapes[0]);
-        let labels = place(&network.nodes[last].shapes[1]);
-
-        let mut builder = Builder { network, terms, axes, instructions: Vec::new() };
-        let forward = builder.forward(&strategies, &samples, &labels);
+        let mut builder = Builder { network, terms, cuts: &cuts, axes, instructions: Vec::new() };
+        let forward = builder.forward();
         let gradients = builder.backward(&forward);
-        let loss_operator = forward[last].1;
+        // A network ends in its loss, so there is at least one operator.
+        let loss_operator = forward[network.nodes.len() - 1].1;
         let (loss, gradients) = builder.sums(loss_operator, gradients);
-        let parameters = builder.update(&gradients);
+        builder.update(&gradients);
         Ok(Plan {
             instructions: builder.instructions,
             mesh: cuts.mesh,
-            collectives: terms.collectives,
+            terms: *terms,
             network: network.clone(),
-            strategies,
-            parameters,
-            samples,
-            labels,
             loss_operator,
             loss,
         })
@@ -50,6 +35,7 @@ impl Plan {
 struct Builder<'a> {
     network: &'a Network,
     terms: &'a Terms,
+    cuts: &'a Cuts,
     /// The axes that cut each loop of each operator.
     axes: Vec<Vec<Vec<Axis>>>,
     instructions: Vec<Instruction>,
@@ -74,8 +60,9 @@ impl Builder<'_> {
         self.instructions.len() - 1
     }
 
-    fn input(&mut self, feed: Feed, placed: &Placed, name: &str) -> usize {
-        self.push(Operation::Input(feed), &[], &placed.shape, placed.layout.clone(), name)
+    fn input(&mut self, feed: Feed, shape: &[usize], name: &str) -> usize {
+        let layout = propagate::fed(&self.cuts.mesh, self.terms.data_cut, shape);
+        self.push(Operation::Input(feed), &[], shape, layout, name)
     }
 
     /// Redistributes a result. Returns the number of the result with `layout`.
@@ -95,10 +82,10 @@ impl Builder<'_> {
         value
     }
 
-    fn forward(&mut self, strategies: &[Strategy], samples: &Placed, labels: &Placed) -> Forward {
-        let mut value = self.input(Feed::Samples, samples, "samples");
+    fn forward(&mut self) -> Forward {
+        let mut value = self.input(Feed::Samples, &self.network.nodes[0].shapes[0], "samples");
         let mut steps = Vec::new();
-        for (index, (node, strategy)) in self.network.nodes.iter().zip(strategies).enumerate() {
+        for (index, node) in self.network.nodes.iter().enumerate() {
             let (rule, name) = (node.operator.rule(), &node.name);
             let layout = |builder: &Self, input| rule.input(input, &builder.axes[index]);
             let mut inputs = vec![self.moved_to(value, &layout(self, 0), name)];
@@ -106,14 +93,15 @@ impl Builder<'_> {
                 let (load, layout) = (Operation::Load(parameter), layout(self, 1));
                 let Parameter { name, shape } = &self.network.parameters[parameter];
                 inputs.push(self.push(load, &[], shape, layout, name));
-            } else if node.shapes.len() > 1 {
+            } else if let Some(labels) = node.shapes.get(1) {
                 let fed = self.input(Feed::Labels, labels, "labels");
                 inputs.push(self.moved_to(fed, &layout(self, 1), name));
             }
             let (operation, layout) =
                 (Operation::Forward(node.operator), rule.output(&self.axes[index]));
             value = self.push(operation, &inputs, &node.output(), layout, name);
-            self.instructions[value].strategy = Some(strategy.clone());
+            let strategy = node.operator.strategy(&self.cuts.arrangements[index]);
+            self.instructions[value].strategy = Some(strategy);
             steps.push((inputs, value));
         }
         steps
@@ -190,16 +178,12 @@ impl Builder<'_> {
         (sums[0], gradients)
     }
 
-    /// Updates the parameters, after their last use. Returns their layouts.
-    fn update(&mut self, gradients: &[usize]) -> Vec<Layout> {
-        let &Terms { learning_rate, momentum, .. } = self.terms;
-        let update = |(parameter, &gradient): (usize, &usize)| {
+    /// Updates the parameters, after their last use.
+    fn update(&mut self, gradients: &[usize]) {
+        for (parameter, &gradient) in gradients.iter().enumerate() {
             let layout = self.instructions[gradient].layout.clone();
-            let operation = Operation::Momentum { parameter, learning_rate, momentum };
             let Parameter { name, shape } = &self.network.parameters[parameter];
-            self.push(operation, &[gradient], shape, layout.clone(), name);
-            layout
-        };
-        gradients.iter().enumerate().map(update).collect()
+            self.push(Operation::Momentum(parameter), &[gradient], shape, layout, name);
+        }
     }
 }

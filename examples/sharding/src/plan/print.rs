@@ -1,6 +1,6 @@
 //! Prints a plan: the network with its strategies, and each rank's instructions.
 
-use super::{Instruction, Operation, Plan};
+use super::{Instruction, Operation, Plan, Terms};
 use crate::arguments::name_of;
 use crate::error::Error;
 use crate::join;
@@ -21,10 +21,11 @@ impl Plan {
 
     /// Formats the network, with whole shapes and every operator's strategy.
     pub fn graph(&self) -> String {
-        let mut lines =
-            vec![format!("Input() {{name: samples}} : () -> {}", kind(&self.samples.shape))];
+        let samples = kind(&self.network.nodes[0].shapes[0]);
+        let mut lines = vec![format!("Input() {{name: samples}} : () -> {samples}")];
         let mut value = 0;
-        for (node, strategy) in self.network.nodes.iter().zip(&self.strategies) {
+        let strategies = self.instructions.iter().filter_map(|one| one.strategy.as_ref());
+        for (node, strategy) in self.network.nodes.iter().zip(strategies) {
             let mut inputs = format!("%{value}");
             if let Some(shape) = node.shapes.get(1) {
                 inputs += &format!(", %{}", lines.len());
@@ -48,18 +49,18 @@ impl Plan {
     /// Formats a rank's instructions with the shapes of its parts, then the traffic of a step.
     pub fn instructions_of(&self, rank: u32) -> String {
         let world = self.mesh.world();
-        let line = |(number, instruction): (usize, &Instruction)| {
+        let line = |instruction: &Instruction| {
             let inputs = join(instruction.inputs.iter().map(|input| format!("%{input}")), ", ");
-            let shapes: Vec<_> =
-                instruction.inputs.iter().map(|&input| self.local(input)).collect();
-            let (kinds, output) = (kinds(&shapes), kind(&self.local(number)));
+            let of_input = |&input: &usize| self.instructions[input].local_shape(&self.mesh);
+            let shapes: Vec<_> = instruction.inputs.iter().map(of_input).collect();
+            let (kinds, output) = (kinds(&shapes), kind(&instruction.local_shape(&self.mesh)));
             let attributes = self.attributes(instruction, rank);
             let operation = name(&instruction.operation);
             format!("{operation}({inputs}) {{{attributes}}} : ({kinds}) -> {output}")
         };
-        let lines = numbered(self.instructions.iter().enumerate().map(line));
+        let lines = numbered(self.instructions.iter().map(line));
         let traffic = self.traffic();
-        let collectives = name_of(&self.collectives);
+        let collectives = name_of(&self.terms.collectives);
         let bytes = (traffic.bytes_per_rank(world) * 100.0).round() / 100.0;
         format!(
             "# rank {rank} of {world}, mesh {}\n{lines}\
@@ -68,16 +69,11 @@ impl Plan {
         )
     }
 
-    /// Returns the shape of each rank's part of an instruction's result.
-    fn local(&self, instruction: usize) -> Vec<usize> {
-        let Instruction { shape, layout, .. } = &self.instructions[instruction];
-        layout.local_shape(&self.mesh, shape)
-    }
-
     fn attributes(&self, instruction: &Instruction, rank: u32) -> String {
         let name = &instruction.name;
         match &instruction.operation {
-            Operation::Momentum { learning_rate, momentum, .. } => {
+            Operation::Momentum(_) => {
+                let Terms { learning_rate, momentum, .. } = self.terms;
                 format!("learning_rate: {learning_rate}, momentum: {momentum}; name: {name}")
             }
             Operation::Move(step) => self.step(step, instruction, rank),
@@ -92,7 +88,7 @@ impl Plan {
         let group = join(self.mesh.group(rank, step.group()), "-");
         match step.kind {
             Kind::Slice { dim } => {
-                let end = instruction.layout.local_shape(&self.mesh, &instruction.shape);
+                let end = instruction.local_shape(&self.mesh);
                 let mut begin = vec![0; end.len()];
                 begin[dim] = end[dim] * self.mesh.index(rank, &step.axes) as usize;
                 let end = begin.iter().zip(&end).map(|(begin, size)| begin + size);
@@ -126,7 +122,7 @@ fn name(operation: &Operation) -> String {
         Operation::Gradient(Operator::MatMul, 0) => "MatMulGradFirst",
         Operation::Gradient(Operator::MatMul, _) => "MatMulGradSecond",
         Operation::Gradient(operator, _) => return format!("{}Grad", operator.name()),
-        Operation::Momentum { .. } => "Momentum",
+        Operation::Momentum(_) => "Momentum",
         Operation::Move(step) => match step.kind {
             Kind::Slice { .. } => "StridedSlice",
             Kind::AllReduce => "AllReduce",

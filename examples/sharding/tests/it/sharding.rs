@@ -16,7 +16,7 @@ use mpienv_sharding::checkpoint::RunId;
 use mpienv_sharding::exchange::Exchange;
 use mpienv_sharding::execute::{Executor, State};
 use mpienv_sharding::mesh::{Layout, Mesh};
-use mpienv_sharding::plan::{Collectives, Feed, Placed, Plan};
+use mpienv_sharding::plan::{Collectives, Feed, Instruction, Plan};
 use mpienv_sharding::redistribute::Traffic;
 use mpienv_sharding::redistribute::redistribute;
 use mpienv_sharding::tensor::{Tensor, places};
@@ -27,7 +27,7 @@ const LONG: Duration = Duration::from_secs(1200);
 /// How far f32 may be from the reference in f64, relative to numbers above 1.
 const TOLERANCE: f64 = 1e-6;
 
-fn part(mesh: &Mesh, placed: &Placed, whole: &Tensor, rank: u32) -> Tensor {
+fn part(mesh: &Mesh, placed: &Instruction, whole: &Tensor, rank: u32) -> Tensor {
     let offset = placed.layout.offset(mesh, &placed.shape, rank);
     whole.cut(&offset, &placed.layout.local_shape(mesh, &placed.shape))
 }

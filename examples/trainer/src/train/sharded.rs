@@ -44,10 +44,7 @@ impl<'a> ShardedLearner<'a> {
             .map(|(slice, (parameter, _))| to_tensor(&parameter.shape, &whole[slice]))
             .collect();
         let state = State::cut_from(plan, group.rank().index(), &tensors);
-        let fed = |feed| {
-            let placed = plan.fed(feed);
-            Tensor::zeros(placed.layout.local_shape(&plan.mesh, &placed.shape))
-        };
+        let fed = |feed| Tensor::zeros(plan.fed(feed).local_shape(&plan.mesh));
         let (samples, labels) = (fed(Feed::Samples), fed(Feed::Labels));
         Ok(ShardedLearner { model, plan, executor, state, whole, samples, labels })
     }
