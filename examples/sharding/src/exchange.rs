@@ -57,13 +57,13 @@ impl<'a> Exchange<'a> {
             Kind::AllGather { dim } => {
                 let mut all = vec![0.0; parts * value.data.len()];
                 self.group(axes).all_gather_into(&value.data, &mut all)?;
-                *moved = joined(dim, &value.shape, &all, parts);
+                *moved = Tensor::joined(dim, &value.shape, &all);
             }
             Kind::AllToAll { from, to } => {
                 let (shape, flat) = cut(value, to, parts);
                 let mut all = vec![0.0; flat.len()];
                 self.group(axes).all_to_all_into(&flat, &mut all)?;
-                *moved = joined(from, &shape, &all, parts);
+                *moved = Tensor::joined(from, &shape, &all);
             }
         }
         Ok(())
@@ -84,16 +84,12 @@ impl<'a> Exchange<'a> {
 
 /// The shape of each of `parts` equal parts along `dim`, and the numbers of one part after another.
 fn cut(value: &Tensor, dim: usize, parts: usize) -> (Vec<usize>, Vec<f32>) {
-    let split = value.split(dim, parts);
-    let shape = split[0].shape.clone();
-    (shape, split.into_iter().flat_map(|part| part.data).collect())
-}
-
-/// Concatenates the ranks' parts along `dim`. `all` has the numbers of one part after another.
-fn joined(dim: usize, shape: &[usize], all: &[f32], parts: usize) -> Tensor {
-    let count = all.len() / parts;
-    let part = |rank| Tensor::new(shape.to_vec(), all[rank * count..][..count].to_vec());
-    Tensor::concat(dim, &(0..parts).map(part).collect::<Vec<_>>())
+    let (mut part, mut flat) = (Tensor::default(), Vec::with_capacity(value.data.len()));
+    for index in 0..parts {
+        value.put_part(dim, index, parts, &mut part);
+        flat.extend_from_slice(&part.data);
+    }
+    (part.shape, flat)
 }
 
 /// Returns the tensors of each rank, in rank order. All ranks must have the same number of tensors,

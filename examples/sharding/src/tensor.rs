@@ -58,45 +58,29 @@ impl Tensor {
         self.shape.last().copied().unwrap_or(1)
     }
 
-    /// Returns the product of the sizes before `dim` and the product of the sizes after it.
-    fn strides(&self, dim: usize) -> (usize, usize) {
-        (self.shape[..dim].iter().product(), self.shape[dim + 1..].iter().product())
-    }
-
-    /// Cuts the tensor into equal parts along `dim`.
-    pub fn split(&self, dim: usize, parts: usize) -> Vec<Tensor> {
-        let part = |part| {
-            let mut found = Tensor::default();
-            self.put_part(dim, part, parts, &mut found);
-            found
-        };
-        (0..parts).map(part).collect()
-    }
-
     /// Overwrites `found` with one of `parts` equal parts along `dim`.
     pub fn put_part(&self, dim: usize, part: usize, parts: usize, found: &mut Tensor) {
-        let (outer, inner) = self.strides(dim);
-        let length = self.shape[dim] / parts * inner;
+        let whole: usize = self.shape[dim..].iter().product();
+        let length = whole / parts;
         found.shape.clone_from(&self.shape);
         found.shape[dim] /= parts;
         found.data.clear();
-        for row in 0..outer {
-            let start = row * self.shape[dim] * inner + part * length;
-            found.data.extend_from_slice(&self.data[start..start + length]);
+        for row in self.data.chunks_exact(whole) {
+            found.data.extend_from_slice(&row[part * length..][..length]);
         }
     }
 
-    /// Concatenates parts of the same shape along `dim`; at least one.
-    pub fn concat(dim: usize, parts: &[Tensor]) -> Tensor {
-        let first = &parts[0];
-        let mut shape = first.shape.clone();
-        shape[dim] *= parts.len();
-        let (outer, inner) = first.strides(dim);
-        let length = first.shape[dim] * inner;
-        let data = (0..outer).flat_map(|row| {
-            parts.iter().flat_map(move |part| &part.data[row * length..][..length])
-        });
-        Tensor { data: data.copied().collect(), shape }
+    /// Joins parts of `shape` along `dim`. `all` has the numbers of one part after another.
+    pub fn joined(dim: usize, shape: &[usize], all: &[f32]) -> Tensor {
+        let [count, row]: [usize; 2] = [shape, &shape[dim..]].map(|sizes| sizes.iter().product());
+        let mut whole = Tensor { shape: shape.to_vec(), data: Vec::with_capacity(all.len()) };
+        whole.shape[dim] *= all.len() / count;
+        for start in (0..count).step_by(row) {
+            for part in all.chunks_exact(count) {
+                whole.data.extend_from_slice(&part[start..][..row]);
+            }
+        }
+        whole
     }
 
     /// Returns the part of `shape` that starts at `offset`.
@@ -140,13 +124,23 @@ mod tests {
         Tensor::new(shape.to_vec(), (0..count).map(|number| number as f32).collect())
     }
 
+    fn split(whole: &Tensor, dim: usize, parts: usize) -> Vec<Tensor> {
+        let mut found = vec![Tensor::default(); parts];
+        for (part, found) in found.iter_mut().enumerate() {
+            whole.put_part(dim, part, parts, found);
+        }
+        found
+    }
+
     #[test]
     fn parts_put_together_are_the_whole() {
         let whole = counted(&[4, 6]);
         for (dim, parts) in [(0, 1), (0, 2), (0, 4), (1, 2), (1, 3), (1, 6)] {
-            assert_eq!(Tensor::concat(dim, &whole.split(dim, parts)), whole);
+            let split = split(&whole, dim, parts);
+            let all: Vec<f32> = split.iter().flat_map(|part| part.data.clone()).collect();
+            assert_eq!(Tensor::joined(dim, &split[0].shape, &all), whole);
         }
-        assert_eq!(whole.split(1, 3)[2].data, [4., 5., 10., 11., 16., 17., 22., 23.]);
+        assert_eq!(split(&whole, 1, 3)[2].data, [4., 5., 10., 11., 16., 17., 22., 23.]);
     }
 
     #[test]
