@@ -57,7 +57,7 @@ pub fn propagate(network: &Network, world: u32, data_cut: u32) -> Result<Cuts, E
     };
     for (index, node) in nodes.iter().enumerate() {
         if let Some(strategy) = &node.strategy {
-            let mut cuts = strategy.check(&node.name, node.operator, &node.shapes, world)?;
+            let mut cuts = strategy.check(node, world)?;
             cuts.push(world / cuts.iter().product::<u32>());
             search.fits_others(&node.name, &cuts)?;
             search.known[index] = Some(cuts);

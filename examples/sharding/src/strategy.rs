@@ -1,7 +1,6 @@
 //! Strategies, which specify how an operator's inputs are cut.
 
-use super::network::Network;
-use super::operator::Operator;
+use super::network::{Network, Node};
 use crate::error::Error;
 use crate::join;
 use std::fmt;
@@ -15,14 +14,9 @@ impl Strategy {
     /// Returns the cuts of each loop of an operator.
     ///
     /// # Errors
-    /// If inputs of `shapes` cannot be cut this way over `world` ranks.
-    pub fn check(
-        &self,
-        name: &str,
-        operator: Operator,
-        shapes: &[Vec<usize>],
-        world: u32,
-    ) -> Result<Vec<u32>, Error> {
+    /// If its inputs cannot be cut this way over `world` ranks.
+    pub fn check(&self, node: &Node, world: u32) -> Result<Vec<u32>, Error> {
+        let Node { name, operator, shapes, .. } = node;
         let refused = |fault: String| Err(Error::input(format!("{name}: strategy {self}{fault}")));
         let rule = operator.rule();
         if self.0.len() != shapes.len() {
@@ -160,6 +154,7 @@ impl fmt::Display for Assignment {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::operator::Operator;
 
     fn parse(text: &str) -> Strategy {
         text.parse().unwrap()
@@ -201,10 +196,14 @@ mod tests {
         }
     }
 
+    fn node(operator: Operator, shapes: &[&[usize]]) -> Node {
+        let shapes = shapes.iter().map(|shape| shape.to_vec()).collect();
+        Node { name: "op".to_owned(), operator, shapes, parameter: None, strategy: None }
+    }
+
     #[track_caller]
     fn assert_refused(operator: Operator, shapes: &[&[usize]], text: &str, expected: &str) {
-        let shapes: Vec<_> = shapes.iter().map(|shape| shape.to_vec()).collect();
-        let error = parse(text).check("op", operator, &shapes, 8).unwrap_err();
+        let error = parse(text).check(&node(operator, shapes), 8).unwrap_err();
         assert_eq!(error.to_string(), expected);
     }
 
@@ -247,8 +246,8 @@ mod tests {
 
     #[test]
     fn the_cuts_of_a_legal_strategy_are_those_of_the_loops() {
-        let shapes = [vec![16, 32], vec![32, 16]];
-        let cuts = |text| parse(text).check("op", Operator::MatMul, &shapes, 8).unwrap();
+        let product = node(Operator::MatMul, &[&[16, 32], &[32, 16]]);
+        let cuts = |text| parse(text).check(&product, 8).unwrap();
         assert_eq!(cuts("((2,4),(4,1))"), [2, 4, 1]);
         assert_eq!(cuts("((1,1),(1,2))"), [1, 1, 2]);
     }

@@ -12,6 +12,7 @@ use flate2::write::GzEncoder;
 use mpienv::collective::Group;
 use mpienv_sharding::checkpoint::Checkpoint;
 use mpienv_sharding::file::tensor_file::{Dtype, NamedTensor, TensorFile};
+use mpienv_sharding::network::Node;
 use mpienv_sharding::operator::Operator;
 use mpienv_sharding::strategy::Strategy;
 use mpienv_trainer::batch::Order;
@@ -284,7 +285,9 @@ fn any_strategy_is_printed_as_it_is_read_and_checked_without_panic() {
                     [Operator::MatMul, Operator::BiasAdd, Operator::Relu, Operator::Xent]
                 {
                     for shapes in &shapes {
-                        if let Ok(cuts) = strategy.check("op", operator, shapes, 8) {
+                        let (name, shapes) = ("op".to_owned(), shapes.clone());
+                        let node = Node { name, operator, shapes, parameter: None, strategy: None };
+                        if let Ok(cuts) = strategy.check(&node, 8) {
                             let parts: u32 = cuts.iter().product();
                             prop_assert!(parts > 0 && 8 % parts == 0, "{cuts:?}");
                         }
