@@ -101,7 +101,7 @@ impl Watch {
         self.every.saturating_sub(self.checked.elapsed())
     }
 
-    /// Answers at the workers if it is time. Returns whether they are silent if that has changed.
+    /// Looks at the workers if it is time. Returns whether they are silent if that has changed.
     pub(crate) fn turn(&mut self) -> Option<bool> {
         if self.pause().is_zero() {
             self.check();

@@ -88,7 +88,7 @@ pub(super) struct Watchdog {
 }
 
 impl Watchdog {
-    /// Starts a watchdog for this descendants.
+    /// Starts a watchdog for these descendants.
     pub(super) fn new(descendants: &Descendants) -> Watchdog {
         let mut watchdog = Watchdog { process: None, started: Instant::now(), is_missed: false };
         watchdog.start(descendants);
