@@ -7,17 +7,17 @@
 
 use std::env;
 
-use super::MpiVars;
+use mpienv_core::Environment;
 
 /// The component for shared memory is named vader in Open MPI 4 and earlier.
-pub(super) const VADER_EAGER_LIMIT: &str = "OMPI_MCA_btl_vader_eager_limit";
+const VADER_EAGER_LIMIT: &str = "OMPI_MCA_btl_vader_eager_limit";
 /// The component for shared memory is named sm in Open MPI 5.
-pub(super) const SM_EAGER_LIMIT: &str = "OMPI_MCA_btl_sm_eager_limit";
+const SM_EAGER_LIMIT: &str = "OMPI_MCA_btl_sm_eager_limit";
 
 /// What the component for shared memory of Open MPI 4 copies messages with.
-pub(super) const VADER_SINGLE_COPY: &str = "OMPI_MCA_btl_vader_single_copy_mechanism";
+const VADER_SINGLE_COPY: &str = "OMPI_MCA_btl_vader_single_copy_mechanism";
 /// The same in Open MPI 5.
-pub(super) const SINGLE_COPY: &str = "OMPI_MCA_smsc";
+const SINGLE_COPY: &str = "OMPI_MCA_smsc";
 
 /// What a program knows about its job but Open MPI does not. Open MPI is faster with hints, except
 /// for [`single_copy(false)`](Hints::single_copy). By default, there are none.
@@ -86,15 +86,17 @@ impl Hints {
     /// # Safety
     /// Meanwhile, no other thread may read or change the environment, except through `std::env`.
     #[expect(clippy::disallowed_methods, reason = "Open MPI reads its parameters nowhere else")]
-    pub(super) unsafe fn set(&self, version: &str, vars: &MpiVars<'_>) {
-        for (name, value) in self.parameters(version, vars) {
+    pub(super) unsafe fn set(&self, version: &str, environment: &Environment) {
+        for (name, value) in self.parameters(version, environment) {
             // SAFETY: the caller keeps other threads from the environment.
             unsafe { env::set_var(name, value) };
         }
     }
 
     /// The variables that pass the hints to a library of that version.
-    fn parameters(&self, version: &str, vars: &MpiVars<'_>) -> Vec<(&'static str, String)> {
+    fn parameters(&self, version: &str, environment: &Environment) -> Vec<(&'static str, String)> {
+        // `mpirun --mca` or a user has chosen.
+        let is_set = |names: &[&str]| names.iter().any(|name| environment.get(name).is_some());
         let Some(version) = version.strip_prefix("Open MPI v") else { return Vec::new() };
         let major = version.split('.').next().and_then(|major| major.parse::<u32>().ok());
         let (shared_memory, limit_name, two_copies) = match major {
@@ -102,16 +104,18 @@ impl Hints {
             _ => ("vader", VADER_EAGER_LIMIT, (VADER_SINGLE_COPY, "none")),
         };
         let mut parameters = Vec::new();
-        if self.one_machine && !vars.transport_is_set {
+        if self.one_machine && !is_set(&["OMPI_MCA_pml", "OMPI_MCA_mtl", "OMPI_MCA_btl"]) {
             parameters.push(("OMPI_MCA_pml", "ob1".to_owned()));
             // Name the transports: with ob1 alone, Open MPI 4 would open InfiniBand's, which prints
             // a warning.
             parameters.push(("OMPI_MCA_btl", format!("self,{shared_memory},tcp")));
         }
-        if let Some(limit) = self.eager_limit.filter(|_| !vars.eager_limit_is_set) {
+        if let Some(limit) = self.eager_limit
+            && !is_set(&[VADER_EAGER_LIMIT, SM_EAGER_LIMIT])
+        {
             parameters.push((limit_name, limit.to_string()));
         }
-        if self.two_copies && !vars.single_copy_is_set {
+        if self.two_copies && !is_set(&[VADER_SINGLE_COPY, SINGLE_COPY]) {
             parameters.push((two_copies.0, two_copies.1.to_owned()));
         }
         parameters
@@ -121,14 +125,13 @@ impl Hints {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use mpienv_core::Environment;
 
     const NONE: Hints = Hints::new();
     const BOTH: Hints = NONE.one_machine(true).eager_limit(65536);
 
     fn given(hints: Hints, version: &str, set: &[&str]) -> Vec<String> {
         let environment = Environment::from_vars(set.iter().map(|&name| (name, "")));
-        let parameters = hints.parameters(version, &MpiVars::of(&environment));
+        let parameters = hints.parameters(version, &environment);
         parameters.into_iter().map(|(name, value)| format!("{name}={value}")).collect()
     }
 

@@ -91,7 +91,6 @@ mod library;
 mod session;
 mod started;
 
-use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -104,43 +103,9 @@ pub use started::Request;
 
 use error::Result;
 use library::{Loaded, load};
+use mpienv_core::seam::SIMULATED;
 use mpienv_core::{ClusterInfo, Environment, Launcher};
 use session::Session;
-
-/// The environment variables that affect MPI.
-#[derive(Clone, Copy, Debug, Default)]
-struct MpiVars<'a> {
-    /// `MPIENV_MPI_LIB`: the only library to load.
-    library: Option<&'a OsStr>,
-    /// `OPAL_PREFIX`: where Open MPI is installed.
-    opal_prefix: Option<&'a OsStr>,
-    /// `SLURM_MPI_TYPE`: how Slurm's processes find each other: `pmix`, `pmi2`, ...
-    slurm_mpi_type: Option<&'a OsStr>,
-    /// Whether `mpirun --mca` or a user set Open MPI's transport. [`Hints::one_machine`] then
-    /// changes nothing.
-    transport_is_set: bool,
-    /// The same for [`Hints::eager_limit`].
-    eager_limit_is_set: bool,
-    /// The same for [`Hints::single_copy`].
-    single_copy_is_set: bool,
-    /// `MPIENV_SIMULATED`: the name of the launcher that `mpienv simulate` plays.
-    simulated: Option<&'a OsStr>,
-}
-
-impl<'a> MpiVars<'a> {
-    fn of(environment: &'a Environment) -> MpiVars<'a> {
-        let is_set = |names: &[&str]| names.iter().any(|name| environment.get(name).is_some());
-        MpiVars {
-            library: environment.get("MPIENV_MPI_LIB"),
-            opal_prefix: environment.get("OPAL_PREFIX"),
-            slurm_mpi_type: environment.get("SLURM_MPI_TYPE"),
-            transport_is_set: is_set(&["OMPI_MCA_pml", "OMPI_MCA_mtl", "OMPI_MCA_btl"]),
-            eager_limit_is_set: is_set(&[hints::VADER_EAGER_LIMIT, hints::SM_EAGER_LIMIT]),
-            single_copy_is_set: is_set(&[hints::VADER_SINGLE_COPY, hints::SINGLE_COPY]),
-            simulated: environment.get(mpienv_core::seam::SIMULATED),
-        }
-    }
-}
 
 /// Returns the file that [`World::init`] would load, and the library's name and version, such as
 /// `Open MPI v4.1.4`.
@@ -158,7 +123,7 @@ impl<'a> MpiVars<'a> {
 /// # Errors
 /// Returns an error if no library can be loaded, or if the library's ABI is unknown.
 pub fn find_library(launcher: Launcher, environment: &Environment) -> Result<(PathBuf, String)> {
-    let Loaded { file, version, .. } = load(launcher, &MpiVars::of(environment))?;
+    let Loaded { file, version, .. } = load(launcher, environment)?;
     Ok((file, version))
 }
 
@@ -216,8 +181,7 @@ impl World {
     /// process.
     pub fn init(info: &ClusterInfo) -> Result<World> {
         let environment = Environment::current();
-        let vars = MpiVars::of(&environment);
-        World::begin(info, &vars, load(info.launcher(), &vars)?)
+        World::begin(info, &environment, load(info.launcher(), &environment)?)
     }
 
     /// Like [`init`](World::init), with hints about the job, which become variables of this
@@ -232,18 +196,17 @@ impl World {
     #[expect(unsafe_code, reason = "it changes the environment of the process")]
     pub unsafe fn init_with(info: &ClusterInfo, hints: &Hints) -> Result<World> {
         let environment = Environment::current();
-        let vars = MpiVars::of(&environment);
-        let loaded = load(info.launcher(), &vars)?;
+        let loaded = load(info.launcher(), &environment)?;
         // SAFETY: the caller keeps other threads from the environment.
-        unsafe { hints.set(&loaded.version, &vars) };
-        World::begin(info, &vars, loaded)
+        unsafe { hints.set(&loaded.version, &environment) };
+        World::begin(info, &environment, loaded)
     }
 
-    fn begin(info: &ClusterInfo, vars: &MpiVars<'_>, loaded: Loaded) -> Result<World> {
+    fn begin(info: &ClusterInfo, environment: &Environment, loaded: Loaded) -> Result<World> {
         let launcher = info.launcher();
         // MPI would not find the launcher, and many a library then exits the process. A real
         // launcher may run in a simulated job of another one.
-        if vars.simulated.is_some_and(|name| name == launcher.name()) {
+        if environment.get(SIMULATED).is_some_and(|name| name == launcher.name()) {
             return Err(MpiError::Simulated { launcher });
         }
         let world = World(Communicator::world(Session::begin(loaded)?)?);

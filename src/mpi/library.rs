@@ -9,13 +9,12 @@ use std::path::{Path, PathBuf};
 
 use libloading::Library;
 
-use super::MpiVars;
 use super::abi::{Abi, Constants, MPICH_DUP_FN, OPEN_MPI_WORLD};
 use super::api::Api;
 use super::error::{MpiError, Result};
 use super::functions::Functions;
-use mpienv_core::Launcher;
 use mpienv_core::seam::{MpiFamily, programs_above};
+use mpienv_core::{Environment, Launcher};
 
 /// The file names of the libraries.
 const OPEN_MPI: &str = if ON_MACOS { "libmpi.40.dylib" } else { "libmpi.so.40" };
@@ -25,6 +24,9 @@ const MPICH: [&str; 3] = match ON_MACOS {
     false => ["libmpi.so.12", "libmpich.so.12", "libmpi_abi.so.1"],
 };
 const ON_MACOS: bool = cfg!(target_os = "macos");
+
+/// The variable that names the only library to load.
+const CHOICE: &str = "MPIENV_MPI_LIB";
 
 /// A library with a known ABI, ready to be called.
 pub(super) struct Loaded {
@@ -52,9 +54,9 @@ impl Loaded {
 }
 
 /// Loads the launcher's library: the first file that can be loaded.
-pub(super) fn load(launcher: Launcher, vars: &MpiVars<'_>) -> Result<Loaded> {
+pub(super) fn load(launcher: Launcher, environment: &Environment) -> Result<Loaded> {
     let mut tried = Vec::new();
-    for file in candidates(launcher, vars, &programs_above()) {
+    for file in candidates(launcher, environment, &programs_above()) {
         match open(&file).map(recognize) {
             Ok(Ok((api, abi))) => {
                 return Ok(Loaded { version: api.version(), api, abi, file });
@@ -63,7 +65,7 @@ pub(super) fn load(launcher: Launcher, vars: &MpiVars<'_>) -> Result<Loaded> {
             Err(error) => tried.push((file, reason(&error))),
         }
     }
-    Err(MpiError::NoLibrary { launcher, tried, is_set: vars.library.is_some() })
+    Err(MpiError::NoLibrary { launcher, tried, is_set: environment.get(CHOICE).is_some() })
 }
 
 /// The loader's own error text, without libloading's.
@@ -128,13 +130,14 @@ fn is_standard(library: &Library) -> bool {
 /// The files to try, in this order. The system's loader finds names without a folder.
 ///
 /// `programs` are the programs that this process descends from, its parent first.
-fn candidates(launcher: Launcher, vars: &MpiVars<'_>, programs: &[PathBuf]) -> Vec<PathBuf> {
-    if let Some(library) = vars.library.filter(|name| !name.is_empty()) {
+fn candidates(launcher: Launcher, environment: &Environment, programs: &[PathBuf]) -> Vec<PathBuf> {
+    let path = |name| environment.get(name).filter(|path| !path.is_empty());
+    if let Some(library) = path(CHOICE) {
         return vec![PathBuf::from(library)];
     }
-    let names = names(launcher, vars);
+    let names = names(launcher, environment);
     let mut files = Vec::new();
-    if let Some(prefix) = vars.opal_prefix.filter(|prefix| !prefix.is_empty())
+    if let Some(prefix) = path("OPAL_PREFIX")
         && names.contains(&OPEN_MPI)
     {
         files.push(Path::new(prefix).join("lib").join(OPEN_MPI));
@@ -154,9 +157,10 @@ fn candidates(launcher: Launcher, vars: &MpiVars<'_>, programs: &[PathBuf]) -> V
     files
 }
 
-fn names(launcher: Launcher, vars: &MpiVars<'_>) -> Vec<&'static str> {
-    let plugin = vars.slurm_mpi_type.unwrap_or_default().as_encoded_bytes();
-    let speaks_pmix = plugin.starts_with(b"pmix");
+fn names(launcher: Launcher, environment: &Environment) -> Vec<&'static str> {
+    // How Slurm's processes find each other: `pmix`, `pmi2`, ...
+    let plugin = environment.get("SLURM_MPI_TYPE").unwrap_or_default();
+    let speaks_pmix = plugin.as_encoded_bytes().starts_with(b"pmix");
     let open_mpi_first = || [&[OPEN_MPI][..], &MPICH].concat();
     let mpich_first = || [&MPICH[..], &[OPEN_MPI]].concat();
     match launcher.spec().mpi {
@@ -185,18 +189,15 @@ fn is_launcher(program: &Path) -> bool {
 mod tests {
     use super::*;
 
-    fn found(launcher: Launcher, vars: &MpiVars<'_>, programs: &[PathBuf]) -> Vec<String> {
-        let files = candidates(launcher, vars, programs);
+    fn found(launcher: Launcher, vars: &[(&str, &str)], programs: &[PathBuf]) -> Vec<String> {
+        let environment = Environment::from_vars(vars.iter().copied());
+        let files = candidates(launcher, &environment, programs);
         files.into_iter().map(|file| file.to_str().unwrap().to_owned()).collect()
     }
 
     #[test]
     fn the_users_choice_is_the_only_one() {
-        let vars = MpiVars {
-            library: Some(OsStr::new("/opt/mpi/libmpi.so")),
-            opal_prefix: Some(OsStr::new("/opt/openmpi")),
-            ..MpiVars::default()
-        };
+        let vars = [("MPIENV_MPI_LIB", "/opt/mpi/libmpi.so"), ("OPAL_PREFIX", "/opt/openmpi")];
         for &launcher in Launcher::ALL {
             assert_eq!(found(launcher, &vars, &[]), ["/opt/mpi/libmpi.so"], "{launcher}");
         }
@@ -204,23 +205,22 @@ mod tests {
 
     #[test]
     fn the_library_is_of_the_launchers_family() {
-        let none = MpiVars::default();
-        assert_eq!(found(Launcher::OpenMpi, &none, &[]), ["libmpi.so.40"]);
+        assert_eq!(found(Launcher::OpenMpi, &[], &[]), ["libmpi.so.40"]);
         assert_eq!(
-            found(Launcher::Hydra, &none, &[]),
+            found(Launcher::Hydra, &[], &[]),
             ["libmpi.so.12", "libmpich.so.12", "libmpi_abi.so.1"]
         );
-        assert_eq!(found(Launcher::Jsm, &none, &[]), ["libmpi_ibm.so.3", "libmpi.so.40"]);
-        assert_eq!(found(Launcher::Slurm, &none, &[])[0], "libmpi.so.12");
+        assert_eq!(found(Launcher::Jsm, &[], &[]), ["libmpi_ibm.so.3", "libmpi.so.40"]);
+        assert_eq!(found(Launcher::Slurm, &[], &[])[0], "libmpi.so.12");
         for plugin in ["pmix", "pmix_v4"] {
-            let vars = MpiVars { slurm_mpi_type: Some(OsStr::new(plugin)), ..MpiVars::default() };
+            let vars = [("SLURM_MPI_TYPE", plugin)];
             assert_eq!(found(Launcher::Slurm, &vars, &[])[0], "libmpi.so.40", "{plugin}");
         }
     }
 
     #[test]
     fn open_mpis_prefix_comes_first_and_only_for_open_mpis_library() {
-        let vars = MpiVars { opal_prefix: Some(OsStr::new("/opt/ompi")), ..MpiVars::default() };
+        let vars = [("OPAL_PREFIX", "/opt/ompi")];
         assert_eq!(
             found(Launcher::OpenMpi, &vars, &[]),
             ["/opt/ompi/lib/libmpi.so.40", "libmpi.so.40"]
@@ -236,11 +236,10 @@ mod tests {
         std::fs::write(&library, "").unwrap();
         let shell = prefix.path().join("bin/bash");
         let proxy = prefix.path().join("bin/hydra_pmi_proxy");
-        let none = MpiVars::default();
         let names = ["libmpi.so.12", "libmpich.so.12", "libmpi_abi.so.1"];
-        assert_eq!(found(Launcher::Hydra, &none, std::slice::from_ref(&shell)), names);
+        assert_eq!(found(Launcher::Hydra, &[], std::slice::from_ref(&shell)), names);
         let expected = [&[library.to_str().unwrap()], &names[..]].concat();
-        assert_eq!(found(Launcher::Hydra, &none, &[shell, proxy]), expected);
+        assert_eq!(found(Launcher::Hydra, &[], &[shell, proxy]), expected);
     }
 
     #[test]
