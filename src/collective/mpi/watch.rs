@@ -169,19 +169,18 @@ impl Watch {
         let waker = star.waker();
         let heartbeat = Arc::new(Heartbeat::default());
         let of_process = Arc::clone(&heartbeat);
-        let own =
-            Own { rank, heartbeat: Arc::clone(&heartbeat), calls: 0, since: Instant::now(), times };
-        let hosts: Vec<String> =
-            infos.iter().map(|host_info| printable(host_info.host.as_bytes())).collect();
+        let hosts = infos.iter().map(|info| printable(info.host.as_bytes())).collect();
+        let progress = Progress { calls: 0, since: Instant::now() };
+        let own = Own { rank, hosts, heartbeat: Arc::clone(&heartbeat), progress, times };
         let listens = infos.first().and_then(|host_info| host_info.listens.clone());
         let (is_known, known) = mpsc::channel();
         let thread = thread::Builder::new().name("watch".to_owned()).spawn(move || {
             let lost = match is_coordinator {
                 true => {
                     drop(is_known);
-                    coordinator::watch(own, star, &hosts)
+                    coordinator::watch(own, star)
                 }
-                false => worker::watch(own, listens, star, &hosts, is_known),
+                false => worker::watch(own, listens, star, is_known),
             };
             if let Some(error) = lost.filter(|error| of_process.must_exit(error, times.silence)) {
                 exit(&error, &on_lost);
@@ -269,6 +268,18 @@ enum Message {
 }
 
 impl Message {
+    /// What is said of a rank whose connection closed or failed.
+    fn lost(rank: u32, error: &io::Error) -> Message {
+        let reason = match error.kind() {
+            io::ErrorKind::TimedOut => return Message::Late { rank },
+            io::ErrorKind::UnexpectedEof
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::BrokenPipe => GONE.to_owned(),
+            _ => format!("its connection broke: {error}"),
+        };
+        Message::Lost { rank, reason }
+    }
+
     fn bytes(&self) -> Vec<u8> {
         // Numbers and texts are always JSON; what is empty would be a heartbeat without a count.
         serde_json::to_vec(self).unwrap_or_default()
@@ -289,12 +300,21 @@ pub(super) fn limit(timeout: Duration) -> Duration {
     patience(Times::of(timeout)) + Duration::from_secs(1)
 }
 
+/// What a watch knows of a rank's main thread.
+#[derive(Clone, Copy)]
+struct Progress {
+    calls: u64,
+    /// When the calls last changed.
+    since: Instant,
+}
+
 /// This rank, as its watch sees it.
 struct Own {
     rank: Rank,
+    /// Those of all ranks.
+    hosts: Vec<String>,
     heartbeat: Arc<Heartbeat>,
-    calls: u64,
-    since: Instant,
+    progress: Progress,
     times: Times,
 }
 
@@ -303,8 +323,8 @@ impl Own {
     /// beat that says so.
     fn beat(&mut self) -> Vec<u8> {
         let calls = self.heartbeat.calls.load(Ordering::Relaxed);
-        if calls != self.calls {
-            (self.calls, self.since) = (calls, Instant::now());
+        if calls != self.progress.calls {
+            self.progress = Progress { calls, since: Instant::now() };
         }
         Message::Beat { calls }.bytes()
     }
@@ -316,46 +336,38 @@ impl Own {
     /// Returns whether the main thread has waited so long that rank 0 will no longer name a late
     /// rank.
     fn has_waited_in_vain(&self, now: Instant) -> bool {
-        self.calls % 2 == 1 && now - self.since >= patience(self.times)
+        let Progress { calls, since } = self.progress;
+        calls % 2 == 1 && now - since >= patience(self.times)
     }
 
-    fn late(&self, rank: u32, hosts: &[String]) -> CollectiveError {
-        // Several ranks print the error, and only this one may be meant by it.
-        let is_own = rank == self.rank.index();
-        CollectiveError::TimedOut {
-            rank,
-            host: if is_own { OWN_HOST.to_owned() } else { host(rank, hosts) },
-            seconds: self.times.silence.as_secs_f64(),
-        }
+    fn host(&self, rank: u32) -> String {
+        self.hosts.get(rank as usize).cloned().unwrap_or_default()
     }
 
-    fn some_rank_is_late(&self) -> CollectiveError {
-        let (seconds, own) = (self.times.silence.as_secs_f64(), Some(self.rank.index()));
+    /// The error for what this rank or rank 0 has found; none if nothing is wrong.
+    fn error(&self, found: &Message) -> Option<CollectiveError> {
+        let (own, seconds) = (self.rank.index(), self.times.silence.as_secs_f64());
         let waits = self.heartbeat.waits();
-        let call =
-            waits.as_ref().map_or(ANY_CALL.to_owned(), |waits| in_group(waits, &waits.group));
-        CollectiveError::SomeTimedOut { seconds, own, call }
-    }
-
-    /// The error for a rank that ended its group while others make calls.
-    fn left(&self, rank: u32) -> CollectiveError {
-        let own = self.rank.index();
-        let waits = self.heartbeat.waits();
-        let expected = waits.as_ref().map_or(ANY_CALL.to_owned(), ToString::to_string);
-        CollectiveError::Differs { rank, found: LEFT.to_owned(), own, expected, rule: LEAVES_EARLY }
-    }
-}
-
-fn host(rank: u32, hosts: &[String]) -> String {
-    hosts.get(rank as usize).cloned().unwrap_or_default()
-}
-
-/// Describes why a rank is lost whose connection closed or failed.
-fn reason(error: &io::Error) -> String {
-    match error.kind() {
-        io::ErrorKind::UnexpectedEof
-        | io::ErrorKind::ConnectionReset
-        | io::ErrorKind::BrokenPipe => GONE.to_owned(),
-        _ => format!("its connection broke: {error}"),
+        Some(match *found {
+            Message::Beat { .. } | Message::Bye => return None,
+            Message::Lost { rank, ref reason } => {
+                CollectiveError::Lost { rank, host: self.host(rank), reason: reason.clone() }
+            }
+            Message::Late { rank } => {
+                // Several ranks print the error, and only this one may be meant by it.
+                let host = if rank == own { OWN_HOST.to_owned() } else { self.host(rank) };
+                CollectiveError::TimedOut { rank, host, seconds }
+            }
+            Message::Left { rank } => {
+                let (found, rule) = (LEFT.to_owned(), LEAVES_EARLY);
+                let expected = waits.as_ref().map_or(ANY_CALL.to_owned(), ToString::to_string);
+                CollectiveError::Differs { rank, found, own, expected, rule }
+            }
+            Message::GaveUp => {
+                let in_group = |waits: &Waits| in_group(waits, &waits.group);
+                let call = waits.as_ref().map_or(ANY_CALL.to_owned(), in_group);
+                CollectiveError::SomeTimedOut { seconds, own: Some(own), call }
+            }
+        })
     }
 }

@@ -3,21 +3,12 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use super::{LAST_WORD, Message, Own, host, reason};
+use super::{LAST_WORD, Message, Own, Progress};
 use crate::error::CollectiveError;
 use crate::rendezvous::star::{Heard, Star};
 
-/// What rank 0 knows of another rank's main thread.
-#[derive(Clone, Copy)]
-struct Progress {
-    calls: u64,
-    /// When the calls last changed.
-    since: Instant,
-}
-
-struct Coordinator<'a> {
+struct Coordinator {
     own: Own,
-    hosts: &'a [String],
     star: Star,
     /// By rank; `None` for a rank that has not arrived, or that has exited.
     ranks: Vec<Option<Progress>>,
@@ -26,20 +17,12 @@ struct Coordinator<'a> {
 }
 
 /// Watches until this rank exits. Returns the error if another rank is lost or late before that.
-pub(super) fn watch(own: Own, star: Star, hosts: &[String]) -> Option<CollectiveError> {
-    let ranks = vec![None; hosts.len()];
-    let mut coordinator = Coordinator { own, hosts, star, ranks, left: None };
-    let lost = coordinator.run();
-    let Coordinator { mut star, .. } = coordinator;
-    let last = match &lost {
-        Some(CollectiveError::Lost { rank, reason, .. }) => {
-            Message::Lost { rank: *rank, reason: reason.clone() }
-        }
-        Some(CollectiveError::TimedOut { rank, .. }) => Message::Late { rank: *rank },
-        Some(CollectiveError::Differs { rank, .. }) => Message::Left { rank: *rank },
-        Some(_) => Message::GaveUp,
-        None => Message::Bye,
-    };
+pub(super) fn watch(own: Own, star: Star) -> Option<CollectiveError> {
+    let ranks = vec![None; own.hosts.len()];
+    let mut coordinator = Coordinator { own, star, ranks, left: None };
+    let last = coordinator.run();
+    let Coordinator { own, mut star, .. } = coordinator;
+    let lost = own.error(&last);
     star.send_to_all(&last.bytes());
     if let Message::Late { rank } = last {
         // It may never read that it is late.
@@ -49,23 +32,24 @@ pub(super) fn watch(own: Own, star: Star, hosts: &[String]) -> Option<Collective
     lost
 }
 
-impl Coordinator<'_> {
-    fn run(&mut self) -> Option<CollectiveError> {
+impl Coordinator {
+    /// Returns what the others must hear last.
+    fn run(&mut self) -> Message {
         loop {
             let beat = self.own.beat();
             // If no file descriptor is free, the next beat tries again.
             let heard = self.star.turn(&beat).unwrap_or_default();
             if self.own.has_ended() {
-                return None;
+                return Message::Bye;
             }
             let now = Instant::now();
             for (rank, heard) in heard {
                 if let Err(error) = self.hear(rank, heard, now) {
-                    return Some(self.lost(rank, &error));
+                    return Message::lost(rank, &error);
                 }
             }
-            if let Some(late) = self.late(now) {
-                return Some(late);
+            if let Some(found) = self.late(now) {
+                return found;
             }
         }
     }
@@ -98,18 +82,11 @@ impl Coordinator<'_> {
         Ok(())
     }
 
-    fn lost(&self, rank: u32, error: &io::Error) -> CollectiveError {
-        if error.kind() == io::ErrorKind::TimedOut {
-            return self.own.late(rank, self.hosts);
-        }
-        CollectiveError::Lost { rank, host: host(rank, self.hosts), reason: reason(error) }
-    }
-
-    /// Returns the error if a rank has been missing for too long from a call in which others wait.
-    fn late(&self, now: Instant) -> Option<CollectiveError> {
-        let own = Progress { calls: self.own.calls, since: self.own.since };
+    /// Returns what is wrong if a rank has been missing for too long from a call in which others
+    /// wait.
+    fn late(&self, now: Instant) -> Option<Message> {
         let others = self.ranks.iter().zip(0..).filter_map(|(known, rank)| Some((rank, (*known)?)));
-        let all = || others.clone().chain([(self.own.rank.index(), own)]);
+        let all = || others.clone().chain([(self.own.rank.index(), self.own.progress)]);
         let is_waiting = |known: &Progress| {
             known.calls % 2 == 1 && now.duration_since(known.since) >= self.own.times.silence
         };
@@ -135,14 +112,14 @@ impl Coordinator<'_> {
                 _ => None,
             };
             if let Some(rank) = behind.map(|(rank, _)| rank).or(absent) {
-                return Some(self.own.late(rank, self.hosts));
+                return Some(Message::Late { rank });
             }
             // Otherwise, those who wait may wait for one that makes other calls.
             let all_wait = || all().all(|(_, known)| known.calls % 2 == 1);
             if let Some(rank) = self.left.filter(|_| all_wait()) {
-                return Some(self.own.left(rank));
+                return Some(Message::Left { rank });
             }
         }
-        self.own.has_waited_in_vain(now).then(|| self.own.some_rank_is_late())
+        self.own.has_waited_in_vain(now).then_some(Message::GaveUp)
     }
 }

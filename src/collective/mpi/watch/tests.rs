@@ -15,7 +15,9 @@ const LONG: Duration = Duration::from_secs(1200);
 /// A rank of `size`, which has not made a call.
 fn own(rank: u32, size: u32, heartbeat: &Arc<Heartbeat>) -> Own {
     let (rank, heartbeat) = (Rank::new(rank, size).unwrap(), Arc::clone(heartbeat));
-    Own { rank, heartbeat, calls: 0, since: Instant::now(), times: Times::of(TIMEOUT) }
+    let hosts = (0..rank.size()).map(|rank| format!("node{rank}")).collect();
+    let progress = Progress { calls: 0, since: Instant::now() };
+    Own { rank, hosts, heartbeat, progress, times: Times::of(TIMEOUT) }
 }
 
 /// Whether a watch found something that begins so.
@@ -43,7 +45,6 @@ impl Ranks {
     /// Starts only the first `present` ranks of `size`.
     fn start(size: u32, present: u32, before: impl FnOnce(u16)) -> Ranks {
         let mut before = Some(before);
-        let hosts: Vec<String> = (0..size).map(|rank| format!("node{rank}")).collect();
         let mut socket = Socket::open();
         let mut listens = socket.as_ref().and_then(Socket::listener_info).unwrap();
         listens.addresses = vec![Ipv4Addr::LOCALHOST.into()];
@@ -59,14 +60,14 @@ impl Ranks {
             ranks.heartbeats.push(Arc::clone(&heartbeat));
             ranks.found.push(found);
             let own = own(rank, size, &heartbeat);
-            let (socket, listens, hosts) = (socket.take(), listens.clone(), hosts.clone());
+            let (socket, listens) = (socket.take(), listens.clone());
             thread::spawn(move || {
                 let times = own.times;
                 let lost = match socket.map(|socket| socket.star(times, size).unwrap()) {
-                    Some(star) => coordinator::watch(own, star, &hosts),
+                    Some(star) => coordinator::watch(own, star),
                     None => {
                         let star = Star::new(times).unwrap();
-                        worker::watch(own, Some(listens), star, &hosts, mpsc::channel().0)
+                        worker::watch(own, Some(listens), star, mpsc::channel().0)
                     }
                 };
                 tell.send(lost.map(|error| error.to_string()))
@@ -231,9 +232,8 @@ fn found_after(is_fault: bool, said: impl FnOnce(&mut Star, TcpStream)) -> Optio
     let heartbeat = Arc::new(Heartbeat::default());
     let own = own(0, 2, &heartbeat);
     let zero = thread::spawn(move || {
-        let hosts = ["node0".to_owned(), "node1".to_owned()];
         let star = socket.star(own.times, 2).unwrap();
-        coordinator::watch(own, star, &hosts).map(|error| error.to_string())
+        coordinator::watch(own, star).map(|error| error.to_string())
     });
     let channel = worker::shake_hands(address, &key, Rank::new(1, 2).unwrap()).unwrap();
     let bare = channel.stream.try_clone().unwrap();
@@ -312,9 +312,8 @@ fn a_rank_that_loses_rank_0_names_it_only_if_no_launcher_ends_this_rank_too() {
     let mut zero = socket.star(times, 2).unwrap();
     let one = thread::spawn(move || {
         let own = own(1, 2, &Arc::default());
-        let hosts = ["node0".to_owned(), "node1".to_owned()];
         let star = Star::new(times).unwrap();
-        worker::watch(own, listens, star, &hosts, mpsc::channel().0).map(|error| error.to_string())
+        worker::watch(own, listens, star, mpsc::channel().0).map(|error| error.to_string())
     });
     while !zero.absent().is_empty() {
         zero.turn(&[]).unwrap();
@@ -330,12 +329,11 @@ fn a_rank_that_loses_rank_0_names_it_only_if_no_launcher_ends_this_rank_too() {
 fn another_jobs_key_opens_no_watch() {
     let socket = Socket::open().unwrap();
     let address = (Ipv4Addr::LOCALHOST, socket.listener_info().unwrap().port).into();
-    let hosts = ["node0".to_owned(), "node1".to_owned()];
     let heartbeat = Arc::new(Heartbeat::default());
     let own = own(0, 2, &heartbeat);
     let zero = thread::spawn(move || {
         let star = socket.star(own.times, 2).unwrap();
-        coordinator::watch(own, star, &hosts).is_none()
+        coordinator::watch(own, star).is_none()
     });
     for (key, purpose) in [([8; 32], Purpose::Watch), ([8; 32], Purpose::Collective)] {
         let key = ConnectionKey::new(&key, purpose, 0);

@@ -7,7 +7,7 @@ use std::sync::mpsc::Sender;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::{LAUNCHER_FIRST, Message, Own, host, reason};
+use super::{LAUNCHER_FIRST, Message, Own};
 use crate::error::CollectiveError;
 use crate::host_info::Listener;
 use crate::rendezvous::handshake::{ConnectionKey, Introduced, Purpose, Refusal};
@@ -25,10 +25,9 @@ pub(super) fn watch(
     mut own: Own,
     listens: Option<Listener>,
     mut star: Star,
-    hosts: &[String],
     is_known: Sender<Infallible>,
 ) -> Option<CollectiveError> {
-    if let Some(channel) = listens.and_then(|listens| connect(&own, &listens, hosts)) {
+    if let Some(channel) = listens.and_then(|listens| connect(&own, &listens)) {
         // Without a connection, this rank still notices that it waits in vain.
         let _ = star.add(channel);
         // It arrives even if this process is killed now.
@@ -43,29 +42,28 @@ pub(super) fn watch(
             break None;
         }
         for (_, heard) in heard {
-            match hear(heard) {
-                Ok(Some(Message::Lost { rank, reason })) => {
-                    return Some(CollectiveError::Lost { rank, host: host(rank, hosts), reason });
-                }
-                Ok(Some(Message::Late { rank })) => return Some(own.late(rank, hosts)),
-                Ok(Some(Message::Left { rank })) => return Some(own.left(rank)),
+            let said = match heard {
+                Heard::Came => continue,
+                Heard::Said(bytes) => Message::of(&bytes),
+                Heard::Lost(error) => Err(error),
+            };
+            match said {
+                Ok(Message::Beat { .. }) => {}
                 // Rank 0 is done, and the others soon will be.
-                Ok(Some(last @ (Message::Bye | Message::GaveUp))) => {
+                Ok(last @ (Message::Bye | Message::GaveUp)) => {
                     (is_over, has_left) = (true, last == Message::Bye);
                 }
-                Ok(Some(Message::Beat { .. }) | None) => {}
+                Ok(found) => return own.error(&found),
                 Err(_) if is_over => {}
-                Err(error) if error.kind() == io::ErrorKind::TimedOut => {
-                    return Some(own.late(0, hosts));
-                }
                 Err(error) => {
                     // Ends this process too, if the launcher ends all ranks because of another one:
                     // rank 0 often ends first, before it can name that rank.
-                    if own.heartbeat.ends_within(LAUNCHER_FIRST, || false) {
+                    if error.kind() != io::ErrorKind::TimedOut
+                        && own.heartbeat.ends_within(LAUNCHER_FIRST, || false)
+                    {
                         return None;
                     }
-                    let (host, reason) = (host(0, hosts), reason(&error));
-                    return Some(CollectiveError::Lost { rank: 0, host, reason });
+                    return own.error(&Message::lost(0, &error));
                 }
             }
         }
@@ -74,7 +72,8 @@ pub(super) fn watch(
         }
         if own.has_waited_in_vain(Instant::now()) {
             // This rank exits on its own: rank 0 must not report it as lost.
-            break Some(if has_left { own.left(0) } else { own.some_rank_is_late() });
+            let found = if has_left { Message::Left { rank: 0 } } else { Message::GaveUp };
+            break own.error(&found);
         }
     };
     // If this fails, rank 0 sees the connection close.
@@ -83,18 +82,10 @@ pub(super) fn watch(
     late
 }
 
-fn hear(heard: Heard) -> io::Result<Option<Message>> {
-    match heard {
-        Heard::Came => Ok(None),
-        Heard::Said(bytes) => Message::of(&bytes).map(Some),
-        Heard::Lost(error) => Err(error),
-    }
-}
-
 /// Connects to rank 0 at the first of its addresses that answers within the timeout.
-fn connect(own: &Own, listens: &Listener, hosts: &[String]) -> Option<Channel> {
+fn connect(own: &Own, listens: &Listener) -> Option<Channel> {
     let here: &[IpAddr] = &[IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
-    let is_here = host(0, hosts) == host(own.rank.index(), hosts);
+    let is_here = own.host(0) == own.host(own.rank.index());
     let here = if is_here { here } else { &[] };
     let deadline = Instant::now() + own.times.silence;
     let key = ConnectionKey::new(&listens.key, Purpose::Watch, 0);
