@@ -16,7 +16,7 @@ use super::hosts;
 use super::tcp::{MeetingPoint, Tcp};
 use super::transport::{Alone, Transport};
 use crate::cluster::info::ClusterInfo;
-use crate::rendezvous::{LONGEST_TIMEOUT, Rendezvous, uses_munge};
+use crate::rendezvous::{LONGEST_TIMEOUT, Rendezvous};
 use crate::value::host::Host;
 use crate::value::port::Port;
 
@@ -319,7 +319,7 @@ impl<'a> GroupBuilder<'a> {
             return Ok(Group::new(Box::new(Alone::default())));
         }
         let listener = listener.filter(|_| info.rank().is_first());
-        let place = Place::new(info, meets_at, listener);
+        let place = meeting_point(info, meets_at, listener, backend != Backend::Tcp);
         // Over MPI, the master may be unknown.
         let meets_at = place.as_ref().ok().map(|place| (place.host.clone(), place.port));
         let connecting = Connecting::begin(info, meets_at)?;
@@ -333,7 +333,7 @@ impl<'a> GroupBuilder<'a> {
 fn connect_ranks(
     info: &ClusterInfo,
     backend: Backend,
-    place: Result<Place, CollectiveError>,
+    place: Result<MeetingPoint, CollectiveError>,
     timeouts: Timeouts,
     by_mpi: impl FnOnce(bool) -> OverMpi,
 ) -> Result<Group, CollectiveError> {
@@ -346,11 +346,10 @@ fn connect_ranks(
         },
         Backend::SharedMemory | Backend::Tcp => "",
     };
-    let shares_memory = backend != Backend::Tcp;
-    let place = place?.meeting_point(info, shares_memory)?;
+    let place = place?;
     let tcp = Tcp::connect(info.rank(), &place, timeouts)?.because(why);
     let mut transport: Box<dyn Transport> =
-        if shares_memory { hosts::join(tcp)? } else { Box::new(tcp) };
+        if place.shares_memory { hosts::join(tcp)? } else { Box::new(tcp) };
     transport.set_timeout(timeouts.calls);
     Ok(Group::new(transport))
 }
@@ -359,50 +358,30 @@ fn connect_ranks(
 pub(super) type OverMpi = Result<Result<Box<dyn Transport>, &'static str>, CollectiveError>;
 
 /// Where the ranks meet: where the caller says, else at the caller's listener, else at the master.
-struct Place {
-    host: Host,
-    port: Port,
-    is_master: bool,
+fn meeting_point(
+    info: &ClusterInfo,
+    meets_at: Option<(Host, Port)>,
     listener: Option<Arc<TcpListener>>,
-}
-
-impl Place {
-    fn new(
-        info: &ClusterInfo,
-        meets_at: Option<(Host, Port)>,
-        listener: Option<Arc<TcpListener>>,
-    ) -> Result<Place, CollectiveError> {
-        let is_master = meets_at.is_none() && listener.is_none();
-        let (host, port) = match (meets_at, &listener) {
-            (Some(place), _) => place,
-            (None, Some(listener)) => {
-                let address = listener.local_addr().map_err(CollectiveError::Socket)?;
-                let port = Port::new(address.port());
-                let no_port = || CollectiveError::Socket(io::ErrorKind::AddrNotAvailable.into());
-                (Host::from(address.ip().to_canonical()), port.ok_or_else(no_port)?)
-            }
-            (None, None) => (info.master_addr()?.clone(), info.meeting_port()),
-        };
-        Ok(Place { host, port, is_master, listener })
-    }
-
-    /// Returns how this rank meets the others there.
-    fn meeting_point(
-        self,
-        info: &ClusterInfo,
-        shares_memory: bool,
-    ) -> Result<MeetingPoint, CollectiveError> {
-        let Place { host, port, is_master, listener } = self;
-        let mut rendezvous = Rendezvous::of(info, host.clone(), port);
-        if is_master {
-            rendezvous = rendezvous.default_port(info.default_master_port());
+    shares_memory: bool,
+) -> Result<MeetingPoint, CollectiveError> {
+    let is_master = meets_at.is_none() && listener.is_none();
+    let (host, port) = match (meets_at, &listener) {
+        (Some(place), _) => place,
+        (None, Some(listener)) => {
+            let address = listener.local_addr().map_err(CollectiveError::Socket)?;
+            let port = Port::new(address.port());
+            let no_port = || CollectiveError::Socket(io::ErrorKind::AddrNotAvailable.into());
+            (Host::from(address.ip().to_canonical()), port.ok_or_else(no_port)?)
         }
-        if let Some(listener) = listener {
-            let listener = listener.try_clone().map_err(CollectiveError::Socket)?;
-            rendezvous = rendezvous.listener(listener);
-        }
-        // Whether the ranks have a key that other users do not.
-        let is_secret = info.has_secret() || uses_munge(&rendezvous);
-        Ok(MeetingPoint { host, is_secret, shares_memory, rendezvous })
+        (None, None) => (info.master_addr()?.clone(), info.meeting_port()),
+    };
+    let mut rendezvous = Rendezvous::of(info, host.clone(), port);
+    if is_master {
+        rendezvous = rendezvous.default_port(info.default_master_port());
     }
+    if let Some(listener) = listener {
+        let listener = listener.try_clone().map_err(CollectiveError::Socket)?;
+        rendezvous = rendezvous.listener(listener);
+    }
+    Ok(MeetingPoint { host, port, rendezvous, has_secret: info.has_secret(), shares_memory })
 }

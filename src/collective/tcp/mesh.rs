@@ -17,7 +17,7 @@ use super::transfer::longest_call;
 use crate::builder::Timeouts;
 use crate::error::{CollectiveError, THIS_PROCESS, UNREADABLE};
 use crate::rendezvous::listen::on_free_port;
-use crate::rendezvous::{self, Meeting, Rendezvous};
+use crate::rendezvous::{self, Meeting, Rendezvous, uses_munge};
 use crate::value::host::{Host, host_name};
 use crate::value::port::Port;
 use crate::value::printable::printable;
@@ -27,15 +27,17 @@ use crate::value::rank::Rank;
 /// half the timeout.
 const PROBES: u32 = 4;
 
-/// Where the ranks of a job meet.
+/// Where and how the ranks of a job meet.
 #[derive(Clone, Debug)]
 pub(crate) struct MeetingPoint {
     /// Rank 0's host.
     pub(crate) host: Host,
+    pub(crate) port: Port,
     /// How this rank meets the others there.
     pub(crate) rendezvous: Rendezvous,
-    /// Whether the ranks have a key that others do not, so that messages are encrypted.
-    pub(crate) is_secret: bool,
+    /// Whether the ranks have a secret, so that messages are encrypted. They are also if MUNGE
+    /// gives them a key.
+    pub(crate) has_secret: bool,
     /// Whether ranks that share a host share memory, if they can; the same on all ranks.
     pub(crate) shares_memory: bool,
 }
@@ -50,7 +52,8 @@ pub(super) fn connect(
     let timeout = timeouts.connecting;
     let listener = on_free_port(&place.host).map_err(CollectiveError::Socket)?;
     let address = listener.local_addr().map_err(CollectiveError::Socket)?;
-    let blob = Contact::blob(address, [place.is_secret, place.shares_memory]);
+    let is_secret = place.has_secret || uses_munge(&place.rendezvous);
+    let blob = Contact::blob(address, [is_secret, place.shares_memory]);
     let meeting = place.rendezvous.clone().timeout(timeout).all_gather(blob)?;
     let contacts = Contact::of_all(&meeting)?;
     check_backends(rank, &contacts)?;

@@ -90,7 +90,7 @@ pub(crate) fn results_of_ranks<T: Send>(
     kept.into_iter().map(|result| result.into_inner().unwrap().unwrap()).collect()
 }
 
-fn start_ranks(is_secret: bool, timeout: Duration, size: u32, run: &(dyn Fn(Tcp) + Sync)) {
+fn start_ranks(has_secret: bool, timeout: Duration, size: u32, run: &(dyn Fn(Tcp) + Sync)) {
     let port = free_port();
     thread::scope(|scope| {
         let start = |index| {
@@ -99,8 +99,9 @@ fn start_ranks(is_secret: bool, timeout: Duration, size: u32, run: &(dyn Fn(Tcp)
                 let rendezvous = Rendezvous::new(rank, Host::LOOPBACK, port).token("token");
                 let place = MeetingPoint {
                     host: Host::LOOPBACK,
+                    port,
                     rendezvous,
-                    is_secret,
+                    has_secret,
                     shares_memory: true,
                 };
                 run(Tcp::connect(rank, &place, timeout.into()).unwrap());
