@@ -11,19 +11,16 @@ mod wait;
 
 use std::ops::Range;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::time::Duration;
 
 pub(super) use self::memory::{Memory, slot_length};
 use self::memory::{Offer, Slots};
 use super::call::{Call, Reduce};
-use super::cancel::Cancel;
 use super::error::Result;
 use super::numbers::Numbers;
 use super::tcp::Tcp;
 use super::transport::{self, Begun, Received, Sent, Transport, gather_any};
 use crate::value::printable::printable;
-use crate::value::rank::Rank;
 
 /// All ranks of a group, on one host.
 #[derive(Debug)]
@@ -179,10 +176,6 @@ fn copy(slot: &mut [u8], bytes: &[u8]) -> usize {
 }
 
 impl Transport for Shared {
-    fn rank(&self) -> Rank {
-        self.tcp.rank
-    }
-
     fn describe(&self) -> String {
         self.tcp.described("shared memory")
     }
@@ -368,15 +361,6 @@ impl Transport for Shared {
 
     fn published(&self) -> u64 {
         self.published
-    }
-
-    fn abort(&mut self, code: u8, reason: &str) {
-        // The others look at the connections while they wait for this rank's memory.
-        self.tcp.abort(code, reason);
-    }
-
-    fn cancel(&self) -> Arc<Cancel> {
-        self.tcp.cancel()
     }
 }
 

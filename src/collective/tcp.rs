@@ -16,12 +16,10 @@ mod transfer;
 
 use std::io;
 use std::ops::Range;
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::builder::Timeouts;
 use super::call::{Call, Reduce};
-use super::cancel::Cancel;
 use super::element::ElementKind;
 use super::error::{CollectiveError, Result};
 use super::numbers::{Numbers, Scratch};
@@ -199,10 +197,6 @@ impl Tcp {
 }
 
 impl Transport for Tcp {
-    fn rank(&self) -> Rank {
-        self.rank
-    }
-
     fn describe(&self) -> String {
         self.described("TCP")
     }
@@ -291,13 +285,5 @@ impl Transport for Tcp {
         let joined = (self.join)(part);
         self.members.links().is_joining = false;
         joined
-    }
-
-    fn abort(&mut self, code: u8, reason: &str) {
-        self.members.links().abort(code, reason);
-    }
-
-    fn cancel(&self) -> Arc<Cancel> {
-        Arc::clone(&self.members.links().cancel)
     }
 }

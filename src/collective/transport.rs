@@ -140,8 +140,10 @@ pub enum Begun {
 /// arguments. If a rank is lost, hangs or makes another call, every call fails on all others.
 #[expect(clippy::missing_errors_doc, reason = "all calls fail for the reasons above")]
 pub trait Transport: Send {
-    /// This rank and the size of the group.
-    fn rank(&self) -> Rank;
+    /// This rank and the size of the group; without connections, one rank alone.
+    fn rank(&self) -> Rank {
+        self.tcp().map_or(Rank::ALONE, |tcp| tcp.rank)
+    }
 
     /// What the transport is, and why it was chosen.
     fn describe(&self) -> String;
@@ -286,10 +288,17 @@ pub trait Transport: Send {
     /// Makes the calls of all other ranks fail, because this rank aborts the job for this `reason`.
     /// A transport that cannot prints the reason and exits all ranks, including this one, with
     /// `code`.
-    fn abort(&mut self, code: u8, reason: &str);
+    fn abort(&mut self, code: u8, reason: &str) {
+        // Ranks that wait for memory look at the connections too.
+        if let Some(tcp) = self.tcp() {
+            tcp.members.links().abort(code, reason);
+        }
+    }
 
     /// What cancels the calls of the transport.
-    fn cancel(&self) -> Arc<Cancel>;
+    fn cancel(&self) -> Arc<Cancel> {
+        self.tcp().map_or_else(Arc::default, |tcp| Arc::clone(&tcp.members.links().cancel))
+    }
 
     /// Closes the transport, after waiting for all ranks if it needs to. Fails if an earlier call
     /// failed.
@@ -320,10 +329,6 @@ pub(super) struct Alone {
 }
 
 impl Transport for Alone {
-    fn rank(&self) -> Rank {
-        Rank::ALONE
-    }
-
     fn describe(&self) -> String {
         "a single rank".to_owned()
     }
@@ -361,8 +366,6 @@ impl Transport for Alone {
         self.cancel.check()?;
         Ok(Box::new(self.clone()))
     }
-
-    fn abort(&mut self, _code: u8, _reason: &str) {}
 
     fn cancel(&self) -> Arc<Cancel> {
         Arc::clone(&self.cancel)

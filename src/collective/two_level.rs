@@ -8,10 +8,8 @@
 //! else goes over TCP from rank to rank.
 
 use std::ops::Range;
-use std::sync::Arc;
 
 use super::call::{Call, Difference, Message, Reduce};
-use super::cancel::Cancel;
 use super::element::ElementKind;
 use super::error::Result;
 use super::numbers::{Numbers, Scratch};
@@ -19,7 +17,6 @@ use super::reduction::Reduction;
 use super::shared::Shared;
 use super::tcp::{Exchange, Tcp};
 use super::transport::{Received, Sent, Transport};
-use crate::value::rank::Rank;
 
 /// The most bytes that hosts pass on at a time.
 const BLOCK: usize = 256 * 1024;
@@ -144,10 +141,6 @@ fn by_place<B>(half: Option<(Message, B)>, here: &Range<u32>) -> [Option<(Messag
 }
 
 impl Transport for TwoLevel {
-    fn rank(&self) -> Rank {
-        self.world.rank
-    }
-
     fn describe(&self) -> String {
         let TwoLevel { world, layout: Layout { hosts, .. }, .. } = self;
         world.described(&format!("shared memory on each host and TCP between {hosts} hosts"))
@@ -262,14 +255,6 @@ impl Transport for TwoLevel {
 
     fn published(&self) -> u64 {
         self.host.as_ref().map_or(0, Shared::published)
-    }
-
-    fn abort(&mut self, code: u8, reason: &str) {
-        self.world.abort(code, reason);
-    }
-
-    fn cancel(&self) -> Arc<Cancel> {
-        self.world.cancel()
     }
 }
 
