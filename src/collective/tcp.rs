@@ -142,37 +142,33 @@ impl Tcp {
         Ok(())
     }
 
-    /// Every rank sends all of its numbers to every other rank, or to the root.
-    fn reduce_directly(&mut self, reduce: Reduce, numbers: &mut Numbers<'_>) -> Result<()> {
-        let kind = numbers.kind();
-        let values = numbers.bytes();
-        let part = |rank| if reduce.call.concerns(rank) { 0..values.len() } else { 0..0 };
-        let parts: Vec<_> = (0..self.size()).map(part).collect();
-        let mut sum = std::mem::take(&mut self.sum);
-        let into = sum.bytes(parts[self.own()].len());
-        self.reduce_parts(reduce, kind, values, &parts, into)?;
-        values[..into.len()].copy_from_slice(into);
-        self.sum = sum;
-        Ok(())
-    }
-
-    /// Reduces block by block, so that a block stays in the processor's cache. Each rank adds its
-    /// part and sends it to all, or to the root.
-    fn reduce_blocks(&mut self, reduce: Reduce, numbers: &mut Numbers<'_>) -> Result<()> {
+    /// Reduces block by block, so that a block stays in the processor's cache. Of few numbers, every
+    /// rank sends all to every other rank, or to the root. Of many, each rank adds its part and sends
+    /// it to all, or to the root.
+    fn reduce_blocks(
+        &mut self,
+        reduce: Reduce,
+        numbers: &mut Numbers<'_>,
+        are_few: bool,
+    ) -> Result<()> {
         let (size, own, kind) = (self.size(), self.own(), numbers.kind());
         let is_due = |rank| reduce.call.concerns(rank);
         let mut sum = std::mem::take(&mut self.sum);
         for mut block in numbers.blocks(PIECE * size) {
-            let parts = block.ranges(size);
+            let all = |rank| 0..if is_due(rank) { block.length() } else { 0 };
+            let parts = if are_few { (0..size).map(all).collect() } else { block.ranges(size) };
             let mine = parts[own].clone();
             let into = sum.bytes(mine.len());
             self.reduce_parts(reduce, kind, block.bytes(), &parts, into)?;
-            let exchange = block.parts(size).into_iter().enumerate().map(|(rank, part)| Exchange {
-                send: is_due(rank).then_some(&*into),
-                receive: is_due(own).then_some(part),
-                ..Exchange::default()
-            });
-            self.members.transfer(reduce.call, exchange.collect())?;
+            if !are_few {
+                let parts = block.parts(size).into_iter().enumerate();
+                let exchange = parts.map(|(rank, part)| Exchange {
+                    send: is_due(rank).then_some(&*into),
+                    receive: is_due(own).then_some(part),
+                    ..Exchange::default()
+                });
+                self.members.transfer(reduce.call, exchange.collect())?;
+            }
             if is_due(own) {
                 block.bytes()[mine].copy_from_slice(into);
             }
@@ -211,14 +207,12 @@ impl Transport for Tcp {
 
     /// Reduces in the way that is faster for as many numbers.
     fn reduce(&mut self, reduce: Reduce, mut numbers: Numbers<'_>) -> Result<()> {
-        let bytes = numbers.length();
-        match self.size() - 1 {
-            0 => self.meet(reduce.call),
-            others if bytes <= DIRECT_EACH && bytes * others <= DIRECT => {
-                self.reduce_directly(reduce, &mut numbers)
-            }
-            _ => self.reduce_blocks(reduce, &mut numbers),
+        let (bytes, others) = (numbers.length(), self.size() - 1);
+        if others == 0 {
+            return self.meet(reduce.call);
         }
+        let are_few = bytes <= DIRECT_EACH && bytes * others <= DIRECT;
+        self.reduce_blocks(reduce, &mut numbers, are_few)
     }
 
     fn reduce_scatter(&mut self, reduce: Reduce, values: &[u8], part: Numbers<'_>) -> Result<()> {
