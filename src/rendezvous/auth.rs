@@ -185,20 +185,30 @@ impl Directions {
 
     /// Encrypts the number of a meeting for the other end. A rank of another version gets none.
     pub(super) fn seal_number(&self, number: &Bytes32) -> io::Result<Vec<u8>> {
-        if self.is_exchanged { self.outgoing.seal_number(number) } else { Ok(vec![0; LENGTH]) }
+        if !self.is_exchanged {
+            return Ok(vec![0; LENGTH]);
+        }
+        let mut sealed = number.to_vec();
+        let done = self.outgoing.of_number().and_then(|(key, nonce)| {
+            key.seal_in_place_append_tag(nonce, Aad::empty(), &mut sealed)
+        });
+        done.map(|()| sealed).map_err(|_| io::Error::other("the meeting's number is not encrypted"))
     }
 
     /// Decrypts what [`Directions::seal_number`] returned at the other end.
     pub(super) fn open_number(&self, sealed: &[u8]) -> Option<Bytes32> {
-        match self.is_exchanged {
-            true => self.incoming.open_number(sealed.try_into().ok()?),
-            false => sealed.try_into().ok(),
+        if !self.is_exchanged {
+            return sealed.try_into().ok();
         }
+        let mut sealed: [u8; SEALED_NUMBER] = sealed.try_into().ok()?;
+        let (key, nonce) = self.incoming.of_number().ok()?;
+        let number = key.open_in_place(nonce, Aad::empty(), &mut sealed).ok()?;
+        Some(bytes_32(number))
     }
 
-    /// The keys for encryption, outgoing and incoming.
+    /// The keys for encryption, which replaces the tags: outgoing and incoming.
     pub fn seal_keys(&self) -> [Bytes32; 2] {
-        [self.outgoing.seal_key(), self.incoming.seal_key()]
+        [&self.outgoing, &self.incoming].map(|direction| derive(&direction.key, &[b"mpienv seal"]))
     }
 }
 
@@ -239,31 +249,11 @@ impl Direction {
         signed
     }
 
-    /// Encrypts the number of a meeting. Only one is sent in a direction, so that no nonce repeats.
-    fn seal_number(&self, number: &Bytes32) -> io::Result<Vec<u8>> {
-        let mut sealed = number.to_vec();
-        let done = self.of_number().and_then(|(key, nonce)| {
-            key.seal_in_place_append_tag(nonce, Aad::empty(), &mut sealed)
-        });
-        done.map(|()| sealed).map_err(|_| io::Error::other("the meeting's number is not encrypted"))
-    }
-
-    /// Decrypts what [`Direction::seal_number`] returned.
-    fn open_number(&self, sealed: &[u8; SEALED_NUMBER]) -> Option<Bytes32> {
-        let mut sealed = *sealed;
-        let (key, nonce) = self.of_number().ok()?;
-        let number = key.open_in_place(nonce, Aad::empty(), &mut sealed).ok()?;
-        Some(bytes_32(number))
-    }
-
+    /// What encrypts the number of a meeting. Only one is sent in a direction, so that no nonce
+    /// repeats.
     fn of_number(&self) -> Result<(LessSafeKey, Nonce), Unspecified> {
         let key = UnboundKey::new(&AES_256_GCM, &derive(&self.key, &[b"mpienv number"]))?;
         Ok((LessSafeKey::new(key), Nonce::assume_unique_for_key([0; 12])))
-    }
-
-    /// A key for encryption, which replaces the tags.
-    fn seal_key(&self) -> Bytes32 {
-        derive(&self.key, &[b"mpienv seal"])
     }
 }
 
@@ -303,15 +293,17 @@ mod tests {
 
     #[test]
     fn a_meetings_number_is_read_with_its_key_only() {
-        let both = JobKey::new(b"secret", Role::Ranks, Run::default()).directions(b"g", b"h");
-        let sealed: [u8; SEALED_NUMBER] =
-            both.outgoing.seal_number(&[7; LENGTH]).unwrap().try_into().unwrap();
-        assert_eq!(both.outgoing.open_number(&sealed), Some([7; LENGTH]));
-        assert_eq!(both.incoming.open_number(&sealed), None);
+        let one = JobKey::new(b"secret", Role::Ranks, Run::default()).directions(b"g", b"h");
+        let one = Directions { is_exchanged: true, ..one };
+        let sealed = one.seal_number(&[7; LENGTH]).unwrap();
+        assert_eq!(sealed.len(), SEALED_NUMBER);
+        let other = one.clone().reversed();
+        assert_eq!(other.open_number(&sealed), Some([7; LENGTH]));
+        assert_eq!(one.open_number(&sealed), None);
         for at in 0..sealed.len() {
-            let mut changed = sealed;
+            let mut changed = sealed.clone();
             changed[at] ^= 1;
-            assert_eq!(both.outgoing.open_number(&changed), None);
+            assert_eq!(other.open_number(&changed), None);
         }
     }
 

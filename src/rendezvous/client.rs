@@ -136,12 +136,15 @@ fn attempt(
         Err(error) if !is_timeout(&error) => ConnectFailure::Closed,
         _ => failure,
     })?;
+    let mut read = |most| {
+        rank_0.payload(head, most).map_err(|bad| match bad {
+            Bad::Tag => ConnectFailure::Unproven,
+            Bad::Io(error) => broke_off(&error),
+        })
+    };
     match head.kind {
         ReplyKind::Welcome => {
-            let welcome = rank_0.payload(head, 4 + SEALED_NUMBER).map_err(|bad| match bad {
-                Bad::Tag => ConnectFailure::Unproven,
-                Bad::Io(error) => broke_off(&error),
-            })?;
+            let welcome = read(4 + SEALED_NUMBER)?;
             let mut welcome = &welcome[..];
             let left = take(&mut welcome);
             let (Some(left), Some(number)) = (left, rank_0.directions.open_number(welcome)) else {
@@ -156,11 +159,7 @@ fn attempt(
             master: settings.master(),
         })),
         kind => Err(match failure(kind) {
-            Some(failure) => match rank_0.payload(head, LONGEST_TEXT) {
-                Ok(text) => Final(failure(printable(&text))),
-                Err(Bad::Tag) => Again(ConnectFailure::Unproven),
-                Err(Bad::Io(error)) => Again(broke_off(&error)),
-            },
+            Some(failure) => Final(failure(printable(&read(LONGEST_TEXT)?))),
             None => Again(ConnectFailure::not_mpienv(OUT_OF_ORDER)),
         }),
     }
