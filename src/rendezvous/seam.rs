@@ -1,7 +1,8 @@
 //! What mpienv's other crates need of this one and programs do not. Any version may change it.
 
 use std::io;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 pub use crate::auth::{Role, nonce};
 use crate::munge::NoMunge;
@@ -12,6 +13,18 @@ use mpienv_core::Munge;
 
 /// Ten years, so that adding a timeout to an instant never overflows.
 pub const LONGEST_TIMEOUT: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+
+/// Asks every millisecond whether something is done, but no longer than this. Returns whether it is.
+pub fn done_within(longest: Duration, mut is_done: impl FnMut() -> bool) -> bool {
+    let until = Instant::now() + longest;
+    while !is_done() {
+        if Instant::now() >= until {
+            return false;
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+    true
+}
 
 /// Returns whether this process authenticates with MUNGE when it meets the others.
 #[must_use]

@@ -25,8 +25,8 @@ use crate::call::{Call, LEAVES_EARLY};
 use crate::error::{CollectiveError, GONE, LEFT, OWN_HOST, in_group};
 use crate::host_info::{HostInfo, Listener};
 use crate::rendezvous::handshake::{ConnectionKey, Purpose};
-use crate::rendezvous::nonce;
 use crate::rendezvous::star::{Star, Times, Waker};
+use crate::rendezvous::{done_within, nonce};
 use crate::value::printable::printable;
 use crate::value::rank::Rank;
 use mpienv_ask::seam::Owner;
@@ -114,11 +114,8 @@ impl Heartbeat {
 
     /// Waits until the group ends, but no longer than this or until it is `in_vain`.
     fn ends_within(&self, longest: Duration, in_vain: impl Fn() -> bool) -> bool {
-        let begun = Instant::now();
         let has_ended = || self.ended.load(Ordering::Relaxed);
-        while !has_ended() && !in_vain() && begun.elapsed() < longest {
-            thread::sleep(Duration::from_millis(1));
-        }
+        done_within(longest, || has_ended() || in_vain());
         has_ended()
     }
 }
@@ -230,12 +227,7 @@ impl Watch {
         self.heartbeat.ended.store(true, Ordering::Relaxed);
         // If the thread cannot be woken, it notices at its next beat.
         let _ = self.waker.wake();
-        let begun = Instant::now();
-        while self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
-            && begun.elapsed() < LAST_WORD
-        {
-            thread::sleep(Duration::from_millis(1));
-        }
+        done_within(LAST_WORD, || self.thread.as_ref().is_none_or(JoinHandle::is_finished));
     }
 }
 

@@ -8,6 +8,7 @@ use super::{Connection, Joined, SETTLE, Server, Stage, delivery};
 use crate::connections::read;
 use crate::frame::{FIRST, Hello, Message, Purpose, Reject, ReplyKind, SHORT_BLOB, reply};
 use crate::most_in_all;
+use crate::seam::done_within;
 use crate::table::Row;
 use mpienv_core::Port;
 
@@ -105,14 +106,7 @@ impl Server<'_> {
         let Some(connection) = self.connections.get(id) else { return false };
         // Do not wait for a second conflict: the meeting has failed already.
         let patience = if self.problems.conflicts() == 0 { OVERTAKEN } else { Duration::ZERO };
-        let until = Instant::now() + patience;
-        while !connection.is_closed() {
-            if Instant::now() >= until {
-                return false;
-            }
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        true
+        done_within(patience, || connection.is_closed())
     }
 
     /// Makes a connection count no longer. It gets one more answer.

@@ -6,6 +6,7 @@ use super::super::peer::{Fault, Peer, Progress, Reason, Transfer};
 use super::{Culprit, Exchange, Links};
 use crate::call::Call;
 use crate::error::{CANCELED, CollectiveError, LATE, PANICKED, THIS_PROCESS, aborted, in_group};
+use crate::rendezvous::done_within;
 
 /// The bounds of [`attribution`]: of the ranks that time out, the silent one is to blame.
 const SHORTEST_ATTRIBUTION: Duration = Duration::from_millis(500);
@@ -324,17 +325,9 @@ impl Links {
     }
 }
 
-/// Asks again and again, for as long as peers may take to read, until something is done. Returns
-/// whether it is.
-fn await_delivery(timeout: Duration, mut is_done: impl FnMut() -> bool) -> bool {
-    let until = Instant::now() + DELIVERY.min(timeout);
-    while !is_done() {
-        if Instant::now() >= until {
-            return false;
-        }
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    true
+/// Asks whether something is done, for as long as peers may take to read. Returns whether it is.
+fn await_delivery(timeout: Duration, is_done: impl FnMut() -> bool) -> bool {
+    done_within(DELIVERY.min(timeout), is_done)
 }
 
 #[cfg(test)]
