@@ -209,37 +209,48 @@ impl Links {
             if self.cancel.is_set() {
                 return Err(self.give_up_canceled(all));
             }
-            let now = Instant::now();
             if moved {
-                moved_at = now;
+                moved_at = Instant::now();
                 continue;
             }
-            let waited = now - moved_at;
-            // The answer to a small message takes less time than the system takes to put this
-            // thread to sleep and to wake it.
-            if waited < self.spin {
-                std::hint::spin_loop();
-                continue;
-            }
-            if waited >= self.timeout {
-                return Err(self.attribute_timeout(waits_for, None, self.timeout));
-            }
-            self.awaited = Some((waits_for, moved_at));
-            let is_due = |index: usize| all.get(index).is_some_and(|one| one.receive.is_some());
-            if let Some(culprit) = self.out_of_order(&is_due) {
-                return Err(self.give_up(all, culprit));
-            }
-            if self.cancel.ends_wait() {
-                return Err(self.give_up_canceled(all));
-            }
-            let longest = if self.noted.is_some() { GRACE } else { self.timeout };
-            let longest = longest.min(self.cancel.patience().unwrap_or(longest)).min(patience);
-            let culprit = self.sleep(longest.min(self.timeout - waited), false, &|| true);
-            let is_due = |index: usize| all.get(index).is_some_and(|one| one.receive.is_some());
-            if let Some(culprit) = culprit.or_else(|| self.noted_since(moved_at, &is_due)) {
-                return Err(self.give_up(all, culprit));
-            }
+            self.wait(waits_for, moved_at, self.timeout, patience, all)?;
         }
+    }
+
+    /// Waits until something may have come from a peer, for which this rank waits since `since`, for
+    /// at most `longest` in all and at most `patience` now. `all` is what the current transfer
+    /// exchanges.
+    fn wait(
+        &mut self,
+        peer: usize,
+        since: Instant,
+        longest: Duration,
+        patience: Duration,
+        all: &[Exchange<'_>],
+    ) -> Result<()> {
+        let waited = since.elapsed();
+        // The answer to a small message takes less time than the system takes to put this thread to
+        // sleep and to wake it.
+        if waited < self.spin {
+            std::hint::spin_loop();
+            return Ok(());
+        }
+        if waited >= longest {
+            return Err(self.attribute_timeout(peer, None, longest));
+        }
+        self.awaited = Some((peer, since));
+        let is_due = |index: usize| all.get(index).is_some_and(|one| one.receive.is_some());
+        if let Some(culprit) = self.out_of_order(&is_due) {
+            return Err(self.give_up(all, culprit));
+        }
+        if self.cancel.ends_wait() {
+            return Err(self.give_up_canceled(all));
+        }
+        let nap = if self.noted.is_some() { GRACE } else { longest };
+        let nap = nap.min(self.cancel.patience().unwrap_or(nap)).min(patience);
+        let culprit = self.sleep(nap.min(longest - waited), false, &|| true);
+        let culprit = culprit.or_else(|| self.noted_since(since, &is_due));
+        culprit.map_or(Ok(()), |culprit| Err(self.give_up(all, culprit)))
     }
 
     /// Fails if an earlier call failed, or if a peer was lost after its part in the last call.

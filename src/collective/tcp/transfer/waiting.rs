@@ -85,23 +85,7 @@ impl Links {
             if self.cancel.is_set() {
                 return Err(self.give_up_canceled(&[]));
             }
-            let waited = begun.elapsed();
-            if waited < self.spin {
-                std::hint::spin_loop();
-                continue;
-            }
-            if waited >= longest {
-                return Err(self.attribute_timeout(index, None, longest));
-            }
-            self.awaited = Some((index, begun));
-            if self.cancel.ends_wait() {
-                return Err(self.give_up_canceled(&[]));
-            }
-            let rest = longest - waited;
-            let nap = rest.min(self.cancel.patience().unwrap_or(rest));
-            if let Some(culprit) = self.sleep(nap, false, &|| true) {
-                return Err(self.give_up(&[], culprit));
-            }
+            self.wait(index, begun, longest, longest, &[])?;
         }
     }
 
