@@ -103,7 +103,7 @@ impl Mpi {
         let socket = if rank.is_first() { Socket::open() } else { None };
         let own = HostInfo::own(socket.as_ref().and_then(Socket::listener_info));
         let infos = world.communicator().all_gather_within(&own.encode(), timeouts.connecting)?;
-        let infos = HostInfo::decode_all(&infos).map_err(|rank| unreadable(rank as u32))?;
+        let infos = HostInfo::decode_all(&infos).map_err(|rank| lost(rank as u32, UNREADABLE))?;
         let spins = host_info::have_a_core_each(&infos);
         let timeout = timeouts.calls;
         let watch =
@@ -186,9 +186,9 @@ impl From<MpiError> for CollectiveError {
     }
 }
 
-/// The error for a rank whose bytes no rank of this version sends.
-fn unreadable(rank: u32) -> CollectiveError {
-    CollectiveError::Lost { rank, host: "its host".to_owned(), reason: UNREADABLE.to_owned() }
+/// The error for a rank that is lost for this reason.
+fn lost(rank: u32, reason: &str) -> CollectiveError {
+    CollectiveError::Lost { rank, host: "its host".to_owned(), reason: reason.to_owned() }
 }
 
 impl Transport for Mpi {
@@ -290,9 +290,7 @@ impl Transport for Mpi {
     }
 
     fn give_up_on(&mut self, rank: u32, reason: String) -> CollectiveError {
-        let (rank, host) = (self.numbers[rank as usize], "its host".to_owned());
-        let lost = || CollectiveError::Lost { rank, host: host.clone(), reason: reason.clone() };
-        let error = self.fail(lost);
+        let error = self.fail(|| lost(self.numbers[rank as usize], &reason));
         // The others are in the middle of a call, which the next one of this rank must not meet.
         Canceller(self.cancel()).cancel();
         error
@@ -343,7 +341,7 @@ impl Transport for Mpi {
         self.agree(Call::SPLIT)?;
         let all = self.gather_equal(&Part::request(color, key))?;
         let part = Part::of(self.rank().index() as usize, &all);
-        let part = part.map_err(|rank| unreadable(self.numbers[rank]))?;
+        let part = part.map_err(|rank| lost(self.numbers[rank], UNREADABLE))?;
         let numbers = part.members.iter().map(|&rank| self.numbers[rank]).collect();
         // MPI's colors and keys are below 2^31, so name the new group by its first rank.
         let first = part.members[0] as u32;

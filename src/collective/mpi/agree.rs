@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use super::{Mpi, unreadable};
+use super::{Mpi, lost};
 use crate::call::{Call, Message};
-use crate::error::{CollectiveError, Result};
+use crate::error::{CollectiveError, Result, UNREADABLE};
 use crate::transport::Transport as _;
 
 /// The tag of what two ranks call.
@@ -78,7 +78,7 @@ impl Mpi {
         other.map_or(Ok(()), |(&rank, found)| {
             Err(self.fail(|| match found {
                 Some(found) => self.different_calls(rank, found, own, call),
-                None => unreadable(rank),
+                None => lost(rank, UNREADABLE),
             }))
         })
     }
@@ -109,7 +109,7 @@ impl Mpi {
         for (other, received, sent) in open {
             let found = self.wait(|_| Ok(received))?;
             self.wait(|_| Ok(sent))?;
-            let unreadable = || self.fail(|| unreadable(self.numbers[other as usize]));
+            let unreadable = || self.fail(|| lost(self.numbers[other as usize], UNREADABLE));
             calls.push((other, Call::from_described(&found).ok_or_else(unreadable)?));
         }
         for &Message { other, said, heard } in messages {
