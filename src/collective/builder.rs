@@ -28,15 +28,14 @@ use super::mpi;
 mod mpi {
     use super::{ClusterInfo, CollectiveError, OnLost, OverMpi, Timeouts};
 
-    pub(super) type Initialize<'a> = ();
-    pub(super) const WITHOUT_HINTS: () = ();
+    pub(super) type Hints = ();
 
     pub(super) fn connect(
         _info: &ClusterInfo,
         _timeouts: Timeouts,
         required: bool,
         _on_lost: OnLost,
-        _initialize: (),
+        _hints: &(),
     ) -> OverMpi {
         if required { Err(CollectiveError::NoMpi) } else { Ok(Err("built without MPI")) }
     }
@@ -122,10 +121,13 @@ pub struct GroupBuilder<'a> {
     meets_at: Option<(Host, Port)>,
     listener: Option<Arc<TcpListener>>,
     on_lost: OnLost,
+    /// What Open MPI learns of the job.
+    hints: mpi::Hints,
 }
 
 impl<'a> GroupBuilder<'a> {
     pub(super) fn new(info: &'a ClusterInfo) -> GroupBuilder<'a> {
+        let own = info.rank();
         GroupBuilder {
             info,
             timeout: Duration::from_secs(60),
@@ -134,12 +136,14 @@ impl<'a> GroupBuilder<'a> {
             quiet: false,
             meets_at: None,
             listener: None,
-            on_lost: OnLost(Arc::new(|error| {
+            on_lost: OnLost(Arc::new(move |error| {
                 // In one piece: a launcher merges what several ranks write at this time. The process
                 // must end even if stderr cannot be written.
-                let _ = io::stderr().write_all(format!("{error}\n").as_bytes());
+                let line = format!("mpienv: rank {own}: {error}\n");
+                let _ = io::stderr().write_all(line.as_bytes());
                 error.kind().exit_code()
             })),
+            hints: mpi::Hints::default(),
         }
     }
 
@@ -244,14 +248,32 @@ impl<'a> GroupBuilder<'a> {
     /// A rank that loses another one between two calls, perhaps while it writes what it has
     /// computed, exits in its next call, or after the timeout. It goes on if its group ends before.
     ///
-    /// The function runs in a thread other than the group's. By default, it prints the error to
-    /// stderr and returns [the code of its kind](mpienv_core::ErrorKind::exit_code), as a program
+    /// The function runs in a thread other than the group's. By default, it prints this rank
+    /// and the error to stderr and returns [the code of its kind](mpienv_core::ErrorKind::exit_code), as a program
     /// does that gets the error from a call.
     pub fn on_lost(
         self,
         on_lost: impl Fn(&CollectiveError) -> u8 + Send + Sync + 'static,
     ) -> GroupBuilder<'a> {
         GroupBuilder { on_lost: OnLost(Arc::new(on_lost)), ..self }
+    }
+
+    /// Gives Open MPI hints about this job, which [`World::init_with`](mpienv_mpi::World::init_with)
+    /// explains, if MPI connects the ranks.
+    ///
+    /// ```no_run
+    /// use mpienv::ClusterInfo;
+    /// use mpienv::collective::Group;
+    /// use mpienv::mpi::Hints;
+    ///
+    /// let info = ClusterInfo::from_env()?;
+    /// let hints = Hints::new().one_machine(info.node_count() == Some(1));
+    /// let group = Group::builder(&info).mpi_hints(hints).connect()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[cfg(feature = "mpi")]
+    pub fn mpi_hints(self, hints: mpienv_mpi::Hints) -> GroupBuilder<'a> {
+        GroupBuilder { hints, ..self }
     }
 
     /// Connects all ranks of the job. Every rank must call this, and the ranks of a job that
@@ -263,46 +285,7 @@ impl<'a> GroupBuilder<'a> {
     /// If a rank does not arrive in time, the ranks cannot be connected, or the backend cannot be
     /// used.
     pub fn connect(self) -> Result<Group, CollectiveError> {
-        self.connect_by(mpi::WITHOUT_HINTS)
-    }
-
-    /// Like [`connect`](GroupBuilder::connect), with hints that tell Open MPI what it does not know
-    /// about this job. They become variables of this process's environment if MPI connects the
-    /// ranks.
-    ///
-    /// ```no_run
-    /// use mpienv::ClusterInfo;
-    /// use mpienv::collective::Group;
-    /// use mpienv::mpi::Hints;
-    ///
-    /// let info = ClusterInfo::from_env()?;
-    /// let hints = Hints::new().one_machine(info.node_count() == Some(1));
-    /// // SAFETY: this program has one thread.
-    /// let group = unsafe { Group::builder(&info).connect_with_hints(&hints) }?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// # Errors
-    /// As [`connect`](GroupBuilder::connect).
-    ///
-    /// # Safety
-    /// During this call, no other thread may read or change the environment, except through
-    /// `std::env`.
-    #[cfg(feature = "mpi")]
-    #[expect(unsafe_code, reason = "it changes the environment of the process")]
-    pub unsafe fn connect_with_hints(
-        self,
-        hints: &mpienv_mpi::Hints,
-    ) -> Result<Group, CollectiveError> {
-        self.connect_by(&|info| {
-            // SAFETY: the caller keeps other threads from the environment, and the thread that
-            // limits the time of the call does not read it.
-            unsafe { mpienv_mpi::World::init_with(info, hints) }
-        })
-    }
-
-    fn connect_by(self, initialize: mpi::Initialize<'_>) -> Result<Group, CollectiveError> {
-        let GroupBuilder { info, backend, quiet, meets_at, listener, on_lost, .. } = self;
+        let GroupBuilder { info, backend, quiet, meets_at, listener, on_lost, hints, .. } = self;
         let calls = self.timeout;
         let timeouts = Timeouts { connecting: self.connect_timeout.unwrap_or(calls), calls };
         if !quiet {
@@ -323,7 +306,7 @@ impl<'a> GroupBuilder<'a> {
         // Over MPI, the master may be unknown.
         let meets_at = place.as_ref().ok().map(|place| (place.host.clone(), place.port));
         let connecting = Connecting::begin(info, meets_at)?;
-        let by_mpi = |required| mpi::connect(info, timeouts, required, on_lost, initialize);
+        let by_mpi = |required| mpi::connect(info, timeouts, required, on_lost, &hints);
         let group = connect_ranks(info, backend, place, timeouts, by_mpi);
         connecting.end().and(group)
     }

@@ -22,8 +22,8 @@ pub struct Call {
     /// Whether the rank refused its own arguments. It takes no part in the call then, but must not
     /// leave the others waiting.
     pub(super) is_refused: bool,
-    /// Whether the message is half of a `send_receive`. If the other half is with another rank,
-    /// this is for errors: the other rank may as well send or receive it alone.
+    /// Whether the message is half of a `send_receive`. If the other half is with another rank or
+    /// none, this is for errors: the other rank may as well send or receive it alone.
     pub(super) is_half: bool,
     /// The number of the type that the caller means, if its values travel as another; 0 if not.
     pub(super) meant: u8,
@@ -282,6 +282,8 @@ impl Call {
             "two ranks that exchange messages must both call send_receive"
         } else if is_answer && !has_same {
             "a message needs the same count and type on both ranks"
+        } else if self.is_half && other.is_half {
+            "one rank must receive what the other sends, with the same count and type"
         } else {
             "one rank must receive what the other sends, with the same count and type; send_receive does both"
         }

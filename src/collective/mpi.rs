@@ -38,7 +38,8 @@ use crate::builder::OnLost;
 use crate::value::rank::Rank;
 use mpienv_mpi::{Communicator, MpiError, Request, World};
 
-pub(super) use init::{Initialize, WITHOUT_HINTS, connect, is_named};
+pub(super) use init::{connect, is_named};
+pub(super) use mpienv_mpi::Hints;
 
 /// How long to hold back an MPI error so that the watch can name the lost rank. On one machine, it
 /// takes milliseconds, after what the watch waits for the launcher.

@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
-use super::abi::{Comm, Status};
+use super::abi::{Comm, Constants, Op, Status};
 use super::api::{Api, Buffer, Element, Value, int};
 use super::error::{MpiError, Result};
 use super::session::Session;
@@ -30,19 +30,17 @@ const MOST: usize = 1 << 30;
 /// # Lengths
 /// Ranks must also agree on lengths, which MPI does not compare, in messages and in calls of all
 /// ranks, blocking or started:
-/// - Open MPI 4 and 5 write all of a message over the memory behind its receiver's buffer, if it
-///   comes from a rank on the same host and has 4 KiB or more with its header. Then the call
-///   returns an error, or the process crashes or hangs. Of shorter messages, they write only what
-///   fits.
-/// - MPICH writes only what fits, but may return wrong numbers without an error: of 10 values on
-///   one rank and 9 on another, [`all_reduce_sum`](Communicator::all_reduce_sum) adds some.
+/// - A message that is longer than its receiver expects is an error, and only what fits is written.
+///   Open MPI alone would write all of one of 4 KiB or more over the memory behind the receiver's
+///   buffer: [`World`](super::World) therefore lets it copy through shared memory only. This is
+///   off if a program says [`Hints::single_copy`](super::Hints::single_copy), or the environment
+///   has `OMPI_MCA_btl_vader_single_copy_mechanism` or `OMPI_MCA_smsc`.
+/// - A sum of different counts may return wrong numbers without an error: of 10 values on one rank
+///   and 9 on another, MPICH adds some.
 /// - A [`broadcast`](Communicator::broadcast) of fewer bytes than a rank expects leaves its other
 ///   bytes as they were, without an error.
 ///
-/// If lengths may differ, exchange and compare them first, as `mpienv::collective` does. While you
-/// develop a program, pass [`Hints::single_copy(false)`](super::Hints::single_copy), or set
-/// `OMPI_MCA_btl_vader_single_copy_mechanism=none` (Open MPI 4) or `OMPI_MCA_smsc=^cma,knem,xpmem`
-/// (Open MPI 5): a message that is too long is then an error and overwrites nothing.
+/// If lengths may differ, exchange and compare them first, as `mpienv::collective` does.
 ///
 /// # Threads
 /// A communicator may move to another thread: it is `Send`, but not `Sync`. While a call waits for
@@ -106,10 +104,9 @@ unsafe impl Send for Communicator {}
 
 impl Communicator {
     /// The communicator of all ranks.
-    pub(super) fn world(session: Session) -> Result<Communicator> {
-        let (comm, rank) = session
-            .run(|api| Ok((api.constants.comm_world, api.rank(api.constants.comm_world)?)))?;
-        Ok(Communicator { session: Arc::new(session), comm, rank, is_own: false })
+    pub(super) fn world(session: Session) -> Communicator {
+        let (comm, rank) = (session.loaded.api.constants.comm_world, session.rank);
+        Communicator { session: Arc::new(session), comm, rank, is_own: false }
     }
 
     /// This process's rank in the communicator, according to MPI.
@@ -156,15 +153,36 @@ impl Communicator {
     /// # Errors
     /// If MPI returns an error; the values are then undefined.
     pub fn all_reduce_sum<T: Element>(&self, values: &mut [T]) -> Result<()> {
+        self.all_reduce(values, |constants| constants.sum)
+    }
+
+    /// Like [`all_reduce_sum`](Communicator::all_reduce_sum), but every rank gets the smallest of
+    /// the ranks' values (`MPI_MIN`). MPI leaves open what a NaN results in.
+    ///
+    /// # Errors
+    /// As [`all_reduce_sum`](Communicator::all_reduce_sum).
+    pub fn all_reduce_min<T: Element>(&self, values: &mut [T]) -> Result<()> {
+        self.all_reduce(values, |constants| constants.min)
+    }
+
+    /// Like [`all_reduce_min`](Communicator::all_reduce_min), with the largest (`MPI_MAX`).
+    ///
+    /// # Errors
+    /// As [`all_reduce_sum`](Communicator::all_reduce_sum).
+    pub fn all_reduce_max<T: Element>(&self, values: &mut [T]) -> Result<()> {
+        self.all_reduce(values, |constants| constants.max)
+    }
+
+    fn all_reduce<T: Element>(&self, values: &mut [T], by: fn(&Constants) -> Op) -> Result<()> {
         const CALL: &str = "MPI_Allreduce";
         for part in chunks(values) {
             self.call(CALL, |api| {
                 let Buffer { first, count, datatype } =
                     api.buffer(CALL, part.as_mut_ptr(), part.len())?;
-                let (in_place, sum) = (api.constants.in_place, api.constants.sum);
+                let (in_place, by) = (api.constants.in_place, by(&api.constants));
                 // SAFETY: MPI reads and writes these values in place, until it returns.
                 Ok(unsafe {
-                    api.functions.allreduce(in_place, first, count, datatype, sum, self.comm)
+                    api.functions.allreduce(in_place, first, count, datatype, by, self.comm)
                 })
             })?;
         }
@@ -235,7 +253,9 @@ impl Communicator {
     }
 
     /// Sends values to rank `to`, and meanwhile receives as many as `received` has from rank `from`,
-    /// both with this `tag` (`MPI_Sendrecv`). Every MPI has tags up to 32,767.
+    /// both with this `tag` (`MPI_Sendrecv`). Every MPI has tags up to 32,767. `None` is no rank, as
+    /// at the ends of a chain (`MPI_PROC_NULL`): nothing is sent there, or `received` stays as it
+    /// was.
     ///
     /// # Errors
     /// If rank `from` sends fewer values than `received` has, if MPI returns an error, as for more
@@ -243,16 +263,18 @@ impl Communicator {
     pub fn send_receive<T: Value>(
         &self,
         values: &[T],
-        to: u32,
+        to: impl Into<Option<u32>>,
         received: &mut [T],
-        from: u32,
+        from: impl Into<Option<u32>>,
         tag: u16,
     ) -> Result<()> {
         const CALL: &str = "MPI_Sendrecv";
-        let expected = size_of_val(received);
+        let (to, from, expected) = (to.into(), from.into(), size_of_val(received));
         self.session.run(|api| {
             let mut status = Status::default();
-            let (to, source, tag) = (int(CALL, to)?, int(CALL, from)?, int(CALL, tag)?);
+            let none = api.constants.proc_null;
+            let number = |rank: Option<u32>| rank.map_or(Ok(none), |rank| int(CALL, rank));
+            let (to, source, tag) = (number(to)?, number(from)?, int(CALL, tag)?);
             // A status counts the bytes.
             int(CALL, expected)?;
             let Buffer { first: sent, count: length, .. } =
@@ -267,7 +289,7 @@ impl Communicator {
                     .sendrecv(sent, length, of, to, tag, first, count, of, source, tag, comm, place)
             };
             api.check(CALL, code)?;
-            api.check_length(CALL, status, from, expected)
+            from.map_or(Ok(()), |from| api.check_length(CALL, status, from, expected))
         })
     }
 

@@ -120,7 +120,7 @@ pub enum MpiError {
     /// MPI and the launcher's variables disagree on the rank or the size.
     #[error(
         "MPI says rank {mpi} of {}, but the environment ({}) says rank {environment} of {}: {}",
-        .mpi.size(), .launcher.title(), .environment.size(), cause(.library, .version, *.mpi)
+        .mpi.size(), .launcher.title(), .environment.size(), cause(.library, .version, *.mpi, *.starts_mpi, *.is_chosen)
     )]
     #[non_exhaustive]
     Differs {
@@ -134,6 +134,10 @@ pub enum MpiError {
         mpi: Rank,
         /// The rank and size according to the environment.
         environment: Rank,
+        /// Whether the launcher starts programs of MPI.
+        starts_mpi: bool,
+        /// Whether `MPIENV_LAUNCHER` chooses the launcher.
+        is_chosen: bool,
     },
     /// A number does not fit in a C `int`.
     #[error(
@@ -253,15 +257,24 @@ fn remedy(is_set: bool) -> &'static str {
 }
 
 /// Why MPI may differ from the environment, which has another rank or size, and what to do.
-fn cause(library: &Path, version: &str, mpi: Rank) -> String {
+fn cause(library: &Path, version: &str, mpi: Rank, starts_mpi: bool, is_chosen: bool) -> String {
     let library = library.display();
     match mpi.size() {
-        1 => format!(
-            "{library} ({version}) did not find the launcher, so each process is a world of size 1; it belongs to \
-             another MPI, or the launcher does not start MPI programs, as `mpienv launch` and torchrun do not: start \
-             the job with the mpiexec of that library (under Slurm: srun --mpi=pmix or pmi2), set MPIENV_MPI_LIB to the \
-             libmpi of the launcher or unset it, or do without MPI"
+        1 if !starts_mpi => format!(
+            "this launcher does not start programs of MPI, as `mpienv launch` and torchrun do not, so {library} makes \
+             each process a world of size 1: start the job with mpirun, or under Slurm with srun --mpi=pmix or pmi2, or \
+             do without MPI"
         ),
+        1 => format!(
+            "{library} ({version}) did not find the launcher, so each process is a world of size 1, and belongs to \
+             another MPI: start the job with the mpiexec of that library (under Slurm: srun --mpi=pmix or pmi2), set \
+             MPIENV_MPI_LIB to the libmpi of the launcher or unset it, or do without MPI"
+        ),
+        _ if is_chosen => {
+            "MPIENV_LAUNCHER chooses this launcher, and another one started the process: unset \
+                           MPIENV_LAUNCHER"
+                .to_owned()
+        }
         _ => format!(
             "the variables are left from another job, or another launcher inside it started {library} ({version}): \
              unset the variables of the launcher that did not start this process"

@@ -19,8 +19,8 @@ const VADER_SINGLE_COPY: &str = "OMPI_MCA_btl_vader_single_copy_mechanism";
 /// The same in Open MPI 5.
 const SINGLE_COPY: &str = "OMPI_MCA_smsc";
 
-/// What a program knows about its job but Open MPI does not. Open MPI is faster with hints, except
-/// for [`single_copy(false)`](Hints::single_copy). By default, there are none.
+/// What a program knows about its job but Open MPI does not. Open MPI is faster with hints. By
+/// default, there are none.
 ///
 /// Hints become parameters of Open MPI (`OMPI_MCA_...`, see `ompi_info --all` and
 /// <https://docs.open-mpi.org/en/main/mca.html>) unless `mpirun --mca` or the environment sets
@@ -30,8 +30,7 @@ const SINGLE_COPY: &str = "OMPI_MCA_smsc";
 /// use mpienv::mpi::Hints;
 ///
 /// let hints = Hints::new().one_machine(true).eager_limit(64 * 1024);
-/// let while_developing = hints.single_copy(false);
-/// # let _ = while_developing;
+/// # let _ = hints;
 /// ```
 ///
 /// [`World::init_with`](super::World::init_with) sets the parameters.
@@ -40,13 +39,13 @@ const SINGLE_COPY: &str = "OMPI_MCA_smsc";
 pub struct Hints {
     one_machine: bool,
     eager_limit: Option<u32>,
-    two_copies: bool,
+    single_copy: bool,
 }
 
 impl Hints {
     /// No hints yet.
     pub const fn new() -> Hints {
-        Hints { one_machine: false, eager_limit: None, two_copies: false }
+        Hints { one_machine: false, eager_limit: None, single_copy: false }
     }
 
     /// Sets whether all ranks are on one machine. If so, Open MPI does not look for a network
@@ -69,26 +68,26 @@ impl Hints {
         Hints { eager_limit: Some(bytes), ..self }
     }
 
-    /// Sets whether Open MPI may copy long messages from the memory of a rank on the same machine.
-    /// This is its default, and then a message that is longer than its receiver expects overwrites
-    /// [other memory](super::Communicator#lengths). With `false`, messages go through shared
-    /// memory: long ones are slower, and a message that is too long is an error. Every rank must
-    /// pass the same value.
+    /// Lets Open MPI copy long messages directly from the memory of a rank on the same machine, as
+    /// it does in programs in C. Otherwise they go through shared memory, which takes longer, and
+    /// sets `btl_vader_single_copy_mechanism=none`, or in Open MPI 5 `smsc=^cma,knem,xpmem`, unless
+    /// either is already set. Every rank must make the same choice.
     ///
-    /// `false` sets `btl_vader_single_copy_mechanism=none`, or in Open MPI 5
-    /// `smsc=^cma,knem,xpmem`, unless either is already set.
-    pub const fn single_copy(self, single_copy: bool) -> Hints {
-        Hints { two_copies: !single_copy, ..self }
+    /// # Safety
+    /// Lengths must agree in every call: a message has as many values as its receiver expects, and
+    /// in a call of all ranks every rank passes the same number. Of a longer message, Open MPI
+    /// overwrites [other memory](super::Communicator#lengths) of the receiver.
+    pub const unsafe fn single_copy(self) -> Hints {
+        Hints { single_copy: true, ..self }
     }
 
     /// Puts the parameters into the environment. The library must be initialized afterwards.
-    ///
-    /// # Safety
-    /// Meanwhile, no other thread may read or change the environment, except through `std::env`.
     #[expect(clippy::disallowed_methods, reason = "Open MPI reads its parameters nowhere else")]
-    pub(super) unsafe fn set(&self, version: &str, environment: &Environment) {
+    pub(super) fn set(&self, version: &str, environment: &Environment) {
         for (name, value) in self.parameters(version, environment) {
-            // SAFETY: the caller keeps other threads from the environment.
+            // SAFETY: MPI_Init, which comes next, sets variables too (Open MPI 4.1 sets five under
+            // mpirun). Initializing MPI while another thread reads the environment, except through
+            // `std::env`, is therefore wrong in any case, which `World::init` says.
             unsafe { env::set_var(name, value) };
         }
     }
@@ -99,7 +98,7 @@ impl Hints {
         let is_set = |names: &[&str]| names.iter().any(|name| environment.get(name).is_some());
         let Some(version) = version.strip_prefix("Open MPI v") else { return Vec::new() };
         let major = version.split('.').next().and_then(|major| major.parse::<u32>().ok());
-        let (shared_memory, limit_name, two_copies) = match major {
+        let (shared_memory, limit_name, copies) = match major {
             Some(5..) => ("sm", SM_EAGER_LIMIT, (SINGLE_COPY, "^cma,knem,xpmem")),
             _ => ("vader", VADER_EAGER_LIMIT, (VADER_SINGLE_COPY, "none")),
         };
@@ -115,8 +114,8 @@ impl Hints {
         {
             parameters.push((limit_name, limit.to_string()));
         }
-        if self.two_copies && !is_set(&[VADER_SINGLE_COPY, SINGLE_COPY]) {
-            parameters.push((two_copies.0, two_copies.1.to_owned()));
+        if !self.single_copy && !is_set(&[VADER_SINGLE_COPY, SINGLE_COPY]) {
+            parameters.push((copies.0, copies.1.to_owned()));
         }
         parameters
     }
@@ -126,7 +125,8 @@ impl Hints {
 mod tests {
     use super::*;
 
-    const NONE: Hints = Hints::new();
+    #[expect(clippy::undocumented_unsafe_blocks, reason = "nothing is sent")]
+    const NONE: Hints = unsafe { Hints::new().single_copy() };
     const BOTH: Hints = NONE.one_machine(true).eager_limit(65536);
 
     fn given(hints: Hints, version: &str, set: &[&str]) -> Vec<String> {
@@ -148,8 +148,8 @@ mod tests {
         assert_eq!(given(BOTH, "Open MPI v5.0.11", &[]), fifth);
         assert_eq!(given(BOTH, "Open MPI v10.0.0", &[]), fifth);
         assert!(given(BOTH, "MPICH Version: 5.0.2", &[]).is_empty());
-        assert!(given(NONE.single_copy(true), "Open MPI v5.0.11", &[]).is_empty());
-        let two_copies = |version| given(NONE.single_copy(false), version, &[]);
+        assert!(given(NONE, "Open MPI v5.0.11", &[]).is_empty());
+        let two_copies = |version| given(Hints::new(), version, &[]);
         let vader = "OMPI_MCA_btl_vader_single_copy_mechanism=none";
         assert_eq!(two_copies("Open MPI v4.1.4"), [vader]);
         assert_eq!(two_copies("Open MPI v5.0.11"), ["OMPI_MCA_smsc=^cma,knem,xpmem"]);
@@ -170,7 +170,7 @@ mod tests {
             assert_eq!(names, ["OMPI_MCA_pml=ob1", "OMPI_MCA_btl=self,sm,tcp"], "{limit}");
         }
         for copies in [SINGLE_COPY, VADER_SINGLE_COPY] {
-            let names = given(NONE.single_copy(false), "Open MPI v5.0.11", &[copies]);
+            let names = given(Hints::new(), "Open MPI v5.0.11", &[copies]);
             assert!(names.is_empty(), "{copies}");
         }
     }

@@ -1,9 +1,8 @@
 //! `mpienv::mpi`: calls MPI through a libmpi that is loaded at run time, so that one program works
 //! with every MPI.
 //!
-//! A program makes its own calls of MPI here, without `unsafe`. They are only as safe as MPI: ranks
-//! that disagree on lengths may [overwrite memory](Communicator#lengths). `mpienv::collective`
-//! compares lengths, and names a rank that hangs.
+//! A program makes its own calls of MPI here, without `unsafe`. `mpienv::collective` also compares
+//! [lengths](Communicator#lengths), and names a rank that hangs.
 //!
 //! MPI is not needed to build the program. The library is that of the launcher that started the
 //! process. Its ABI is recognized after loading: Open MPI 4 and 5, MPICH and its derivatives (Intel
@@ -21,11 +20,12 @@
 //! ```
 //!
 //! # Calls
-//! Sums take `f32` and `f64`. The other calls take any [`Value`]: these and integers.
+//! Reductions take `f32` and `f64`. The other calls take any [`Value`]: these and integers.
 //!
 //! | | blocking | nonblocking |
 //! | --- | --- | --- |
 //! | sums | `all_reduce_sum`, `reduce_scatter_sum` | `start_` with these names |
+//! | the smallest or largest | `all_reduce_min`, `all_reduce_max` | |
 //! | values of all ranks | `broadcast`, `all_gather_into`, `all_to_all` | `start_broadcast`, `start_all_gather`, `start_all_to_all` |
 //! | bytes of all ranks, of any lengths | `all_gather`, also `_within` a time and `_unless` stopped | |
 //! | values of two ranks | `send_receive` | `start_send`, `start_receive` |
@@ -58,8 +58,7 @@
 //!
 //! # Hints for Open MPI
 //! Open MPI looks for networks even if all ranks are on one machine, and asks the receiver before
-//! it sends more than 4 KiB to a rank on the same machine. [`Hints`] change this. With
-//! [`Hints::single_copy`] off, no message that is too long overwrites memory. Pass them to
+//! it sends more than 4 KiB to a rank on the same machine. [`Hints`] change this. Pass them to
 //! [`World::init_with`].
 //!
 //! # Limits
@@ -146,8 +145,7 @@ pub fn find_library(launcher: Launcher, environment: &Environment) -> Result<(Pa
 ///
 /// let info = ClusterInfo::from_env()?;
 /// let hints = Hints::new().one_machine(info.node_count() == Some(1));
-/// // SAFETY: this process has one thread.
-/// let world = unsafe { World::init_with(&info, &hints) }?;
+/// let world = World::init_with(&info, &hints)?;
 /// if world.abi() == Abi::Standard {
 ///     println!("{}: {}", world.version(), world.library().display());
 /// }
@@ -163,9 +161,11 @@ pub struct World(Communicator);
 
 impl World {
     /// Loads the launcher's MPI library, initializes MPI (`MPI_Init_thread`), and compares MPI's
-    /// rank and size with those of the place.
+    /// rank and size with those of the place. Prints the place's
+    /// [warnings](ClusterInfo::warn) first.
     ///
-    /// Waits for the other ranks without a time limit.
+    /// Waits for the other ranks without a time limit. Open MPI reads and sets variables of the
+    /// environment meanwhile: no other thread may read or change it, except through `std::env`.
     ///
     /// ```no_run
     /// use mpienv::{ClusterInfo, mpi::World};
@@ -180,8 +180,7 @@ impl World {
     /// MPI than the launcher's, each process is rank 0 of 1. Such a library may also exit the
     /// process.
     pub fn init(info: &ClusterInfo) -> Result<World> {
-        let environment = Environment::current();
-        World::begin(info, &environment, load(info.launcher(), &environment)?)
+        World::init_with(info, &Hints::new())
     }
 
     /// Like [`init`](World::init), with hints about the job, which become variables of this
@@ -189,33 +188,40 @@ impl World {
     ///
     /// # Errors
     /// As [`init`](World::init).
-    ///
-    /// # Safety
-    /// During this call, no other thread may read or change the environment, except through
-    /// `std::env`.
-    #[expect(unsafe_code, reason = "it changes the environment of the process")]
-    pub unsafe fn init_with(info: &ClusterInfo, hints: &Hints) -> Result<World> {
-        let environment = Environment::current();
-        let loaded = load(info.launcher(), &environment)?;
-        // SAFETY: the caller keeps other threads from the environment.
-        unsafe { hints.set(&loaded.version, &environment) };
-        World::begin(info, &environment, loaded)
+    pub fn init_with(info: &ClusterInfo, hints: &Hints) -> Result<World> {
+        info.warn();
+        World::of_group(info, hints)
     }
 
-    fn begin(info: &ClusterInfo, environment: &Environment, loaded: Loaded) -> Result<World> {
-        let launcher = info.launcher();
+    /// The same for a group, which has printed the warnings if it should.
+    #[doc(hidden)]
+    pub fn of_group(info: &ClusterInfo, hints: &Hints) -> Result<World> {
+        let (environment, launcher) = (Environment::current(), info.launcher());
+        let loaded = load(launcher, &environment)?;
         // MPI would not find the launcher, and many a library then exits the process. A real
         // launcher may run in a simulated job of another one.
         if environment.get(SIMULATED).is_some_and(|name| name == launcher.name()) {
             return Err(MpiError::Simulated { launcher });
         }
-        let world = World(Communicator::world(Session::begin(loaded)?)?);
-        let (mpi, environment) = (world.0.rank(), info.rank());
-        if mpi == environment {
+        hints.set(&loaded.version, &environment);
+        let world = World(Communicator::world(Session::begin(loaded)?));
+        let (mpi, own) = (world.0.rank(), info.rank());
+        if mpi == own {
             return Ok(world);
         }
         let (library, version) = (world.library().to_owned(), world.version().to_owned());
-        Err(MpiError::Differs { library, version, launcher, mpi, environment })
+        let starts_mpi = launcher.starts_mpi(&environment);
+        let is_chosen = environment.get("MPIENV_LAUNCHER").is_some();
+        let environment = own;
+        Err(MpiError::Differs {
+            library,
+            version,
+            launcher,
+            mpi,
+            environment,
+            starts_mpi,
+            is_chosen,
+        })
     }
 
     /// Returns the communicator of all ranks.

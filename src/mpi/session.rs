@@ -13,6 +13,7 @@ use super::api::Api;
 use super::error::{MpiError, Result};
 use super::library::Loaded;
 use mpienv_ask::seam::{Owner, has_left};
+use mpienv_core::Rank;
 
 /// How long a dropped session waits for the other ranks.
 const DROP_LIMIT: Duration = Duration::from_secs(1);
@@ -22,6 +23,8 @@ const FAILED_LIMIT: Duration = Duration::from_millis(200);
 /// Initialized MPI, shared by all communicators and requests and finalized with the last of them.
 pub(super) struct Session {
     pub loaded: Loaded,
+    /// This process's rank among all of the job.
+    pub rank: Rank,
     /// A second communicator of all ranks, so that no other call can match the barrier before
     /// MPI_Finalize.
     closing: Comm,
@@ -71,6 +74,7 @@ impl Session {
         loaded.check_threads(provided, api.constants.thread_funneled, "MPI_THREAD_FUNNELED")?;
         Ok(Session {
             closing: api.duplicate(api.constants.comm_world)?,
+            rank: api.rank(api.constants.comm_world)?,
             loaded,
             state: Mutex::new(State::Sound),
             has_failed: AtomicBool::new(false),
@@ -155,9 +159,16 @@ impl Drop for Session {
         {
             // A destructor cannot return an error, and if a rank exits without MPI_Finalize, MPICH
             // ends the other ranks and the job with 0.
+            let why = match error {
+                MpiError::TimedOut { limit, .. } => {
+                    format!("others did not leave within {} s", limit.as_secs_f64())
+                }
+                error => error.to_string(),
+            };
             let line = format!(
-                "mpienv: this rank leaves MPI without MPI_Finalize, so the job may end early with exit code 0: {error}; \
-                 close the group, or finalize the world, on all ranks\n"
+                "mpienv: rank {} leaves MPI without MPI_Finalize, so the job may end early with exit code 0: {why}; \
+                 close the group, or finalize the world, on all ranks, and abort where one of them fails\n",
+                self.rank
             );
             let _ = std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes());
         }

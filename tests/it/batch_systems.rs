@@ -175,3 +175,18 @@ fn submitits_local_executor() {
     );
     assert_eq!(info.master_addr().unwrap().to_string(), "127.0.0.1");
 }
+
+#[test]
+fn a_script_of_a_job_that_calls_itself_rank_0_of_1_has_no_launcher_unless_it_is_alone_on_purpose() {
+    let script = [("SLURM_JOB_ID", "7"), ("SLURM_NTASKS", "8"), ("SLURM_NNODES", "2")];
+    let with = |others: &[(&'static str, &'static str)]| {
+        ClusterInfo::from_vars(script.iter().chain(others).copied()).unwrap().require_launcher()
+    };
+    let by_image = [("RANK", "0"), ("WORLD_SIZE", "1")];
+    let error = with(&by_image).unwrap_err().to_string();
+    assert!(error.contains("srun did not start this process"), "{error}");
+    assert!(error.contains("MPIENV_LAUNCHER=alone"), "{error}");
+    assert!(with(&[("MPIENV_LAUNCHER", "alone")]).is_ok());
+    assert!(with(&[("RANK", "1"), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "n0")]).is_ok());
+    assert!(ClusterInfo::from_vars(by_image).unwrap().require_launcher().is_ok());
+}

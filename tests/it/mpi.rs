@@ -267,8 +267,8 @@ fn a_message_with_fewer_bytes_than_a_rank_receives_is_an_error_that_has_both_cou
 }
 
 #[test]
-fn without_single_copy_a_message_that_is_too_long_is_an_error_and_overwrites_nothing() {
-    for mpi in all().into_iter().filter(|mpi| mpi.launcher.ends_with("mpirun")) {
+fn a_message_that_is_too_long_is_an_error_and_overwrites_nothing() {
+    for mpi in all() {
         let output = mpi.run(2, "mpi_rank", &["longer"]);
         let (out, err) = texts(&output);
         assert!(output.status.success(), "{mpi:?}: {out}\n{err}");

@@ -31,12 +31,9 @@ fn run(parts: &[String], environment: &Environment) -> Result<(), Box<dyn Error>
     let info = ClusterInfo::from_environment(environment)?;
     let hints = match parts {
         [first, ..] if first == "hints" => Hints::new().one_machine(true).eager_limit(65536),
-        [first, ..] if first == "longer" => Hints::new().single_copy(false),
         _ => Hints::new(),
     };
-    #[expect(unsafe_code, reason = "hints are set in the environment")]
-    // SAFETY: this process has one thread.
-    let init = || unsafe { World::init_with(&info, &hints) };
+    let init = || World::init_with(&info, &hints);
     let world = init()?;
     let ranks = world.communicator();
     for part in parts {

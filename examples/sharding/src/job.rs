@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use mpienv::ClusterInfo;
-use mpienv::collective::{self, CollectiveError, Group, GroupBuilder};
+use mpienv::collective::{self, CollectiveError, Group};
 
 use crate::error::{self, Error, Reach};
 
@@ -46,7 +46,13 @@ pub fn connect(
         say(&program.file_stem().unwrap_or_default().to_string_lossy(), lost);
         error::exit_code(lost.kind(), error::TRAINING_FAILED)
     });
-    let group = connect_with_hints(builder, info).map_err(|error| match error {
+    #[cfg(feature = "mpi")]
+    let builder = builder.mpi_hints({
+        let is_one_machine = info.local_world_size() == Some(info.world_size());
+        // Makes the linear model's gradient, 31,400 bytes, an eager message.
+        mpienv::mpi::Hints::new().one_machine(is_one_machine).eager_limit(32 * 1024)
+    });
+    let group = builder.connect().map_err(|error| match error {
         #[cfg(feature = "mpi")]
         CollectiveError::Mpi(error) => {
             Error::input(format!("{error}; use --backend tcp to train without MPI"))
@@ -65,23 +71,6 @@ pub fn connect(
         ));
     }
     Ok(group)
-}
-
-/// Connects, with hints about this job for MPI.
-#[cfg(feature = "mpi")]
-#[expect(unsafe_code, reason = "hints are set in the environment")]
-fn connect_with_hints(builder: GroupBuilder, info: &ClusterInfo) -> Result<Group, CollectiveError> {
-    let is_one_machine = info.local_world_size() == Some(info.world_size());
-    // Makes the linear model's gradient, 31,400 bytes, an eager message.
-    let hints = mpienv::mpi::Hints::new().one_machine(is_one_machine).eager_limit(32 * 1024);
-    // SAFETY: while MPI is initialized, the only other thread enforces the timeout and does not
-    // access the environment.
-    unsafe { builder.connect_with_hints(&hints) }
-}
-
-#[cfg(not(feature = "mpi"))]
-fn connect_with_hints(builder: GroupBuilder, _: &ClusterInfo) -> Result<Group, CollectiveError> {
-    builder.connect()
 }
 
 /// Runs a rank's `work`, then leaves the group. An error of all ranks is printed while they are

@@ -379,7 +379,7 @@ impl Group {
         }
         let send = to.map(|to| (cast_slice(values), to));
         T::with_bytes(into, |bytes| {
-            self.pass_untyped(T::KIND, send, from.map(|from| (bytes, from)))
+            self.pass_as(true, T::KIND, send, from.map(|from| (bytes, from)))
         })
     }
 

@@ -164,9 +164,21 @@ impl Group {
         send: Option<(&[u8], u32)>,
         receive: Option<(&mut [u8], u32)>,
     ) -> Result<()> {
+        let is_half = send.is_some() && receive.is_some();
+        self.pass_as(is_half, kind, send, receive)
+    }
+
+    /// Passes messages, each half of a `send_receive` or alone. At the end of a line of ranks, the
+    /// other half is with no rank.
+    pub(super) fn pass_as(
+        &mut self,
+        is_half: bool,
+        kind: ElementKind,
+        send: Option<(&[u8], u32)>,
+        receive: Option<(&mut [u8], u32)>,
+    ) -> Result<()> {
         let own = self.rank().index();
         let count = |bytes: &[u8]| bytes.len() / kind.size();
-        let is_half = send.is_some() && receive.is_some();
         let call = |alone: Operation| if is_half { SEND_RECEIVE } else { alone.name() };
         if let Some((_, to)) = send {
             self.check_other(call(Operation::Send), to)?;

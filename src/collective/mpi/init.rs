@@ -12,12 +12,7 @@ use crate::builder::{OverMpi, Timeouts};
 use crate::cluster::info::ClusterInfo;
 use crate::error::CollectiveError;
 use mpienv_core::Environment;
-use mpienv_mpi::{MpiError, World};
-
-/// Initializes MPI, with or without hints.
-pub(crate) type Initialize<'a> = &'a dyn Fn(&ClusterInfo) -> Result<World, MpiError>;
-
-pub(crate) const WITHOUT_HINTS: Initialize<'static> = &World::init;
+use mpienv_mpi::{Hints, MpiError, World};
 
 /// Connects the ranks by MPI. If MPI is not `required`, returns why it is not used instead of an
 /// error.
@@ -26,13 +21,16 @@ pub(crate) fn connect(
     timeouts: Timeouts,
     required: bool,
     on_lost: OnLost,
-    initialize: Initialize<'_>,
+    hints: &Hints,
 ) -> OverMpi {
     if !required && !info.launcher().starts_mpi(&Environment::current()) {
         return Ok(Err("the launcher does not start MPI programs"));
     }
     let limit = limit(timeouts.connecting, on_lost.clone()).map_err(CollectiveError::Watch)?;
-    let world = match initialize(info) {
+    #[expect(unsafe_code, reason = "Open MPI may then copy messages of any length")]
+    // SAFETY: the ranks of a group compare the lengths of each call before they make it.
+    let hints = unsafe { hints.single_copy() };
+    let world = match World::of_group(info, &hints) {
         // Do not skip a library that the user named.
         Err(MpiError::NoLibrary { .. }) if !required && !is_named() => {
             return Ok(Err("no MPI library could be loaded; MPI as the backend shows why"));

@@ -123,7 +123,9 @@ impl ClusterInfo {
     /// program also runs by itself. In a job, that is a mistake: if a batch script lacks `srun`, or
     /// a container does not pass the launcher's variables on, every process trains alone. Call this
     /// in a program that must not do so. `mpirun -n 1`, `RANK=0` with `WORLD_SIZE=1`, and
-    /// `MPIENV_LAUNCHER=alone` say on purpose that there is one rank, and are accepted.
+    /// `MPIENV_LAUNCHER=alone` say on purpose that there is one rank, and are accepted. Where a
+    /// finding shows that the process is one of several, only `MPIENV_LAUNCHER=alone` is: `RANK=0`
+    /// and `WORLD_SIZE=1` may come from an image.
     ///
     /// ```
     /// use mpienv::ClusterInfo;
@@ -148,12 +150,14 @@ impl ClusterInfo {
     /// If no launcher started this process. The text names what looks like a job, if anything does,
     /// and how to start the program.
     pub fn require_launcher(self) -> Result<ClusterInfo, Error> {
+        let is_sign = |finding: &&Finding| unplaced::is_unplaced(finding.code);
+        let sign = self.findings.iter().find(is_sign);
         // What `MPIENV_LAUNCHER` or a builder selects has another source.
-        if self.placement.launcher.source != NO_VARIABLES {
+        let has_launcher = self.placement.launcher.source != NO_VARIABLES;
+        if has_launcher && (self.world_size() > 1 || !sign.is_some_and(unplaced::is_warning)) {
             return Ok(self);
         }
-        let is_sign = |finding: &&Finding| unplaced::is_unplaced(finding.code);
-        let (what, start) = match self.findings.iter().find(is_sign) {
+        let (what, start) = match sign {
             Some(finding) => (finding.what.clone(), finding.remedy.clone()),
             None => (
                 NO_VARIABLES.to_owned(),

@@ -125,7 +125,7 @@ pub(super) fn beside_one_rank(environment: &Environment, are_new: bool) -> Optio
     of_launchers.filter(is_warning).or_else(|| foreign::finding(environment))
 }
 
-pub(super) fn is_warning(finding: &Finding) -> bool {
+pub(crate) fn is_warning(finding: &Finding) -> bool {
     finding.severity > Severity::Note
 }
 
