@@ -1,7 +1,7 @@
 //! Batch systems and launchers that run in their jobs, in the variables that each one sets.
 
 use super::platforms::{Pairs, error, read};
-use mpienv::{Launcher, Severity};
+use mpienv::{ClusterInfo, Launcher, Severity};
 
 #[test]
 fn openpbs_pbsdsh() {
@@ -185,8 +185,24 @@ fn a_script_of_a_job_that_calls_itself_rank_0_of_1_has_no_launcher_unless_it_is_
     let by_image = [("RANK", "0"), ("WORLD_SIZE", "1")];
     let error = with(&by_image).unwrap_err().to_string();
     assert!(error.contains("srun did not start this process"), "{error}");
-    assert!(error.contains("MPIENV_LAUNCHER=alone"), "{error}");
+    assert!(error.contains("MPIENV_LAUNCHER=user for a process by itself"), "{error}");
     assert!(with(&[("MPIENV_LAUNCHER", "alone")]).is_ok());
     assert!(with(&[("RANK", "1"), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "n0")]).is_ok());
     assert!(ClusterInfo::from_vars(by_image).unwrap().require_launcher().is_ok());
+}
+
+#[test]
+fn a_job_that_another_jobs_script_submits_has_as_many_tasks_as_slurm_says_and_a_prolog_is_no_task()
+{
+    let severity = |others: &[(&'static str, &'static str)]| {
+        let job = [("SLURM_JOB_ID", "8"), ("SLURM_NNODES", "1")];
+        let info = ClusterInfo::from_vars(job.into_iter().chain(others.iter().copied())).unwrap();
+        info.findings()[0].severity
+    };
+    let inherited = ("SLURM_NTASKS_PER_NODE", "2");
+    assert_eq!(severity(&[inherited]), Severity::Warning);
+    assert_eq!(severity(&[inherited, ("SLURM_NTASKS", "1")]), Severity::Note);
+    assert_eq!(severity(&[("SLURM_NTASKS", "8")]), Severity::Warning);
+    let prolog = ("SLURM_SCRIPT_CONTEXT", "prolog_slurmd");
+    assert_eq!(severity(&[("SLURM_NTASKS", "8"), prolog]), Severity::Note);
 }

@@ -34,7 +34,7 @@ fn a_number_of_workers_that_is_not_one_says_what_is_expected() {
 #[test]
 fn the_remedy_for_several_processes_on_a_node_is_the_launchers_own() {
     for (launcher, words, other) in [
-        (Launcher::Slurm, "`srun --ntasks-per-node=1`", "mpirun"),
+        (Launcher::Slurm, "`srun -n \"$SLURM_NNODES\" --ntasks-per-node=1`", "mpirun"),
         (Launcher::OpenMpi, "`mpirun --map-by ppr:1:node`", "srun"),
         (Launcher::Hydra, "`mpiexec -ppn 1`", "mpirun"),
         (Launcher::Pals, "`mpiexec --ppn 1`", "mpirun"),

@@ -232,6 +232,28 @@ fn a_process_that_has_asked_the_launcher_gets_an_error_in_place_of_mpis_abort() 
 }
 
 #[test]
+fn ranks_without_the_launchers_variables_warn_before_mpi_makes_each_a_world_of_its_own() {
+    for mpi in all().into_iter().filter(|mpi| mpi.library.is_none()) {
+        let path = format!("PATH={}", std::env::var("PATH").unwrap());
+        let words = ["-i", &path, "OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"];
+        let program = example("mpi_sum");
+        let words = [&words[..], &[program.to_str().unwrap()]].concat();
+        let (out, err) = texts(&mpi.run_program(2, Path::new("env"), &words));
+        assert_eq!(err.matches("warning [variables-lost]: ").count(), 2, "{mpi:?}: {out}\n{err}");
+    }
+}
+
+#[test]
+fn a_launcher_that_the_environment_chooses_against_mpi_is_the_cause_of_another_size() {
+    for mpi in all().into_iter().filter(|mpi| mpi.launcher.ends_with("mpirun")) {
+        let output = mpi.run_with(&[("MPIENV_LAUNCHER", "alone")], 2, &example("mpi_sum"), &[]);
+        let (out, err) = texts(&output);
+        let what = format!("{mpi:?}: {out}\n{err}");
+        assert!(!output.status.success() && err.contains(": unset MPIENV_LAUNCHER"), "{what}");
+    }
+}
+
+#[test]
 fn an_error_comes_back_as_mpis_text() {
     // In its libmpi_abi, Intel MPI 2021.18 has swapped MPI_ERRORS_RETURN and MPI_ERRORS_ABORT.
     let is_wrong =
@@ -444,8 +466,7 @@ fn a_rank_that_drops_its_group_early_is_named_by_those_who_wait_for_it() {
             assert!(!output.status.success(), "{what}");
             let text = format!("rank {left} called close or dropped its group, rank ");
             assert!(err.contains(&text), "{what}");
-            let warned =
-                "mpienv: this rank leaves MPI without MPI_Finalize, so the job may end early";
+            let warned = " leaves MPI without MPI_Finalize, so the job may end early";
             assert_eq!(err.matches(warned).count(), 1, "{what}");
             let rule = "a rank that leaves early has returned, closed its group, or failed and printed why";
             assert!(err.contains(&format!(" barrier: {rule}")), "{what}");

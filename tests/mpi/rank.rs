@@ -110,6 +110,18 @@ fn exchanges_parts(world: &Communicator) -> Result<(), mpi::MpiError> {
         world.send_receive(&bytes(own, next), next, &mut received, before, 1)?;
         assert!(received == bytes(before, own), "a message of {length}");
     }
+    let mut most = [f64::from(own), 1.0];
+    world.all_reduce_max(&mut most)?;
+    let mut least = [f64::from(own + 1)];
+    world.all_reduce_min(&mut least)?;
+    assert_eq!((most, least), ([f64::from(size - 1), 1.0], [1.0]));
+
+    // In a chain, the first rank gets nothing.
+    let (next, before) = (Some(own + 1).filter(|&next| next < size), own.checked_sub(1));
+    let mut received = [99];
+    world.send_receive(&[own], next, &mut received, before, 1)?;
+    assert_eq!(received, [before.unwrap_or(99)]);
+
     values_travel(world, |rank| f64::from(rank) + 0.5)?;
     values_travel(world, |rank| i64::from(rank) << 40)?;
     values_travel(world, |rank| rank << 20)?;

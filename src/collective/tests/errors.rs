@@ -368,9 +368,10 @@ fn a_rank_that_closes_or_drops_its_group_too_early_is_named_with_the_call_of_tho
 #[test]
 fn ranks_that_wait_for_each_other_in_a_ring_name_their_own_calls_and_what_to_call_instead() {
     type ToAndFrom = fn(&mut Group, u32, u32) -> Result<(), CollectiveError>;
-    let right: [ToAndFrom; 2] = [
+    let right: [ToAndFrom; 3] = [
         |group, to, _| group.send(&[1.0_f64], to),
         |group, _, from| group.receive(&mut [1.0_f64], from),
+        |group, to, _| group.send_receive(&[1.0_f64], to, &mut [], None),
     ];
     let timeout = longer_than(Duration::from_secs(4), || {
         over_each(3, |group| {
@@ -389,6 +390,9 @@ fn ranks_that_wait_for_each_other_in_a_ring_name_their_own_calls_and_what_to_cal
                 let waited = match index {
                     0 => format!(
                         "rank {own} waited in send of 1 f64 to rank {to} in the group of ranks 0-2: "
+                    ),
+                    2 => format!(
+                        "rank {own} waited in send_receive of 1 f64 to rank {to} in the group of ranks 0-2: "
                     ),
                     _ => format!(
                         "rank {own} waited in receive of 1 f64 from rank {from} in the group of ranks 0-2: "

@@ -78,10 +78,15 @@ pub(crate) fn misspelled(environment: &Environment) -> impl Iterator<Item = Find
     })
 }
 
+/// What a site's environment modules may set for each package, after its name.
+const OF_MODULES: &str = "ROOT HOME DIR PREFIX BASE PATH BIN LIB INC INCLUDE VERSION";
+
 fn is_known(name: &str) -> bool {
+    let end = name.strip_prefix(PREFIX);
     let is_mark = |mark: &str| mark.bytes().all(|byte| byte.is_ascii_digit() || byte == b'_');
     own().any(|(own, _)| own == name)
         || INTERNAL.split(' ').any(|internal| internal == name)
+        || OF_MODULES.split(' ').any(|of_module| end == Some(of_module))
         || name.strip_prefix(MARK).is_some_and(is_mark)
 }
 
@@ -153,6 +158,8 @@ mod tests {
             ("MPIENV_LAUNCH_TIMEOUT", Some("")),
             ("MPIENV_", Some("")),
             ("MPIENV_TOKEN", None),
+            ("MPIENV_ROOT", None),
+            ("MPIENV_BIN", None),
             ("MPIENV_SIMULATED", None),
             ("MPIENV_REQUIRE_ALL", None),
             ("MPIENV_LAUNCH_4711_0_98", None),

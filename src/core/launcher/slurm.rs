@@ -49,7 +49,8 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     starts: Starts::Processes,
     start: "start the process with srun",
     programs: Some(Programs { names: "srun", verbs: "", options: "-n 2" }),
-    one_per_node: "`srun --ntasks-per-node=1`",
+    // A script passes its number of tasks on to srun, which then ignores the number for each node.
+    one_per_node: "`srun -n \"$SLURM_NNODES\" --ntasks-per-node=1`",
     unbind: Some(
         "srun and more --cpus-per-task (or --cpu-bind=none, on a node that is yours alone)",
     ),
@@ -94,6 +95,11 @@ const NO_STEP_FROM: u32 = 0xffff_fff0;
 
 /// What sbatch and salloc set for `--ntasks-per-node`; some versions then set no number of tasks.
 const PER_NODE: &str = "SLURM_NTASKS_PER_NODE";
+
+/// Which of an administrator's scripts Slurm runs: `prolog_slurmd`, `prolog_task`, and so on.
+const CONTEXT: &str = "SLURM_SCRIPT_CONTEXT";
+/// Those that run beside a job's tasks.
+const BESIDE: [&str; 2] = ["prolog_slurm", "epilog_slurm"];
 
 /// Further names of the job's size and hosts. A container or sudo may pass on only some names.
 pub(crate) const OLD_JOB_ID: &str = "SLURM_JOBID";
@@ -163,10 +169,12 @@ pub(crate) fn refuse_task(environment: &Environment) -> Option<Error> {
 pub(crate) fn outside_of_steps(environment: &Environment) -> Option<Finding> {
     let evidence = environment.first_set(&[RANK, JOB_ID, OLD_JOB_ID]);
     let evidence = evidence.filter(|_| !is_step(environment))?;
-    // The number of tasks is that of the first component.
-    let sizes = [COMPONENTS, SIZE, OLD_SIZE, NODES, JOB_NODES, PER_NODE];
+    // The number of tasks is that of the first component. A job that another job's script submits
+    // inherits the number for each node.
+    let per_node = Some(PER_NODE).filter(|_| !environment.is_set(SIZE));
+    let sizes = [COMPONENTS, SIZE, OLD_SIZE, NODES, JOB_NODES].into_iter().chain(per_node);
     // Slurm tells every script the number of nodes, so some of this process's variables are lost.
-    if evidence == RANK && environment.first_set(&sizes).is_none() {
+    if evidence == RANK && !sizes.clone().any(|name| environment.is_set(name)) {
         return None;
     }
     let is_of_several = |name: &&str| !matches!(environment.get_str(name), Ok(None | Some("1")));
@@ -174,13 +182,17 @@ pub(crate) fn outside_of_steps(environment: &Environment) -> Option<Finding> {
         let list = environment.text(name).map(Hostlist::parse);
         list.is_some_and(|list| list.is_ok_and(|hosts| hosts.len() > 1))
     };
-    let several = sizes.into_iter().find(is_of_several);
+    let several = sizes.clone().find(is_of_several);
     let several = several.or_else(|| JOB_LISTS.into_iter().find(lists_several));
     // A script runs on the first node.
     let is_elsewhere = |name: &&str| !matches!(environment.text(name), None | Some("0"));
     let several = several.or(Some(NODE_ID).filter(is_elsewhere));
-    // If the job has one task, a script without srun is just as good.
-    let is_small = several.is_none();
+    // If the job has one task, a script without srun is just as good. A prolog or an epilog runs on
+    // each node, beside the tasks.
+    let is_beside = environment
+        .text(CONTEXT)
+        .is_some_and(|it| BESIDE.iter().any(|beside| it.starts_with(beside)));
+    let is_small = several.is_none() || is_beside;
     let shown = environment.shown(evidence);
     let shown = match several.or(environment.first_set(&[COMPONENTS, SIZE])) {
         Some(size) => format!("{shown} and {} are", environment.shown(size)),

@@ -442,6 +442,8 @@ fn disagreements(place: &Place<'_>, others: &[Other<'_>]) -> Vec<Finding> {
         _ if is_of_daemon(environment, placement, other) => {
             Some("Slurm's variables belong to Open MPI's daemon on this node".to_owned())
         }
+        // What started one process may itself be one of several: `srun -n 4 mpirun -n 1 PROGRAM`.
+        _ if is_one_of(placement, other) => None,
         Some(starter) if !other.launcher().spec().starters.is_empty() => {
             let title = placement.launcher().title();
             Some(match placement.launcher().spec().starters {
@@ -485,6 +487,11 @@ fn is_of_daemon(environment: &Environment, placement: &Placement, other: &Placem
     (is_below && other.launcher() == Launcher::Slurm)
         && value_of(&other.local_size) == Some(1)
         && open_mpi::is_of_remote_daemon(environment)
+}
+
+/// Returns whether this process is the only rank by one launcher, and one of several by the other.
+fn is_one_of(one: &Placement, other: &Placement) -> bool {
+    one.size.value == 1 && other.size.value > 1
 }
 
 /// Returns whether two launchers place this process differently, comparing only values that both
@@ -538,9 +545,14 @@ fn disagreement(
             _ => format!("{said} ({}, {})", source_of(&rank), source_of(&size)),
         }
     };
-    let is_left = match is_asked {
-        true => ONE_OF_SEVERAL,
-        false => "the variables of one of them are left from an outer or earlier job",
+    let is_several = !is_asked && is_one_of(placement, other);
+    let nodes = [placement, other].map(|place| value_of(&place.node_count));
+    let is_left = match nodes {
+        _ if is_asked || is_several => ONE_OF_SEVERAL,
+        [Some(1), Some(2..)] if placement.launcher() == Launcher::Torchrun => {
+            "if torchrun runs on each node without the others' number, each node trains alone"
+        }
+        _ => "the variables of one of them are left from an outer or earlier job",
     };
     Finding::new(
         if known.is_some() { Severity::Note } else { Severity::Warning },
@@ -556,6 +568,11 @@ fn disagreement(
                 "unset {}; for one process by itself, unset the variables of {} too",
                 overrides::LAUNCHER,
                 other.launcher().title()
+            ),
+            false if is_several => format!(
+                "leave out one of the launchers; for a job of its own in each process, set {}={}",
+                overrides::LAUNCHER,
+                placement.launcher()
             ),
             false => format!(
                 "unset the variables of the launcher that did not start this process, or set {} to {} or {}",
