@@ -114,7 +114,6 @@ fn measurement(map: &JobMap, speeds: &[Speed]) -> Measurement {
         "median_bytes_copied_per_s": medians[1],
         // In the order of ranks.
         "ranks": ranks.collect::<Vec<_>>(),
-        "findings": findings,
     });
     Measurement { report, text: text(medians, &hosts, &shares), findings, bad_hosts }
 }

@@ -34,7 +34,7 @@ pub(crate) struct JobMap {
     /// The ranks, in order.
     pub ranks: Vec<RankReport>,
     /// What does not fit together although all ranks met, and what is wrong with a rank that is
-    /// alone.
+    /// alone. In JSON, also what was measured.
     pub findings: Vec<Finding>,
     /// What each of them was started to measure.
     #[serde(skip)]
@@ -122,6 +122,13 @@ impl JobMap {
     /// Returns what stands out in the measurements.
     pub(crate) fn measured_findings(&self) -> impl Iterator<Item = &Finding> {
         self.measurements().flat_map(|measured| &measured.findings)
+    }
+
+    /// Returns the map with all findings in one list.
+    pub(crate) fn with_all_findings(mut self) -> JobMap {
+        let measured: Vec<_> = self.measured_findings().cloned().collect();
+        self.findings.extend(measured);
+        self
     }
 
     /// Returns the hosts that the measurements blame, each once, as `srun --exclude` knows them.

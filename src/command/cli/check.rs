@@ -92,7 +92,7 @@ pub(super) struct Options {
     /// other.
     #[arg(long, value_name = "FILE", requires = "measures")]
     bad_hosts: Option<PathBuf>,
-    /// Print the map and the findings, or why the ranks did not meet, as one JSON object
+    /// Print the map and all findings, or why the ranks did not meet, as one JSON object
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -134,7 +134,8 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     if fits {
         let test_gpus = gpu.zip(test_gpus);
         if let Err(failure) = measure(&info, timeout, bind, measures, test_gpus, &mut map) {
-            return Err(print_failure(map.filter(|_| json).map(|map| json!(map)), failure));
+            let report = map.filter(|_| json).map(|map| json!(map.with_all_findings()));
+            return Err(print_failure(report, failure));
         }
     }
     let Some(mut map) = map else { return Ok(()) };
@@ -144,16 +145,16 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     if let Some(file) = bad_hosts.filter(|_| fits && !bad.is_empty()) {
         write_bad_hosts(&file, &(bad.join(",") + "\n"))?;
     }
-    let measured = measured(&map);
+    let (summary, is_wrong) = (summary(&map), map.errors().next().is_some());
     if json {
-        stream::print_json(&map)?;
+        stream::print_json(&map.with_all_findings())?;
     } else {
-        stream::print_styled(&measured)?;
+        stream::print_styled(&measured(&map))?;
     }
-    match summary(&map) {
+    match summary {
         _ if !fits => Err(Failure::Disagreement),
         Some(summary) => Err(Failure::Measured(summary)),
-        None if map.errors().next().is_some() => Err(Failure::Findings("check")),
+        None if is_wrong => Err(Failure::Findings("check")),
         None => Ok(()),
     }
 }

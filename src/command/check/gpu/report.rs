@@ -36,8 +36,7 @@ pub(super) fn measurement(
     findings: Vec<Finding>,
     bad_hosts: Vec<String>,
 ) -> Measurement {
-    let report =
-        json!({ "ranks": ranks, "nccl": nccl, "findings": findings, "bad_hosts": bad_hosts });
+    let report = json!({ "ranks": ranks, "nccl": nccl, "bad_hosts": bad_hosts });
     Measurement { report, text: text(ranks, nccl), findings, bad_hosts }
 }
 
