@@ -504,6 +504,16 @@ fn no_warning_comes_without_a_reason() {
 }
 
 #[test]
+fn check_that_refuses_to_meet_only_itself_prints_the_finding_and_the_error_as_json() {
+    for (vars, code) in UNPLACED {
+        let (status, stdout, stderr) = run(&["check", "--json"], &[vars]);
+        let object: serde_json::Value = serde_json::from_str(&stdout).unwrap();
+        assert_eq!((status, object["findings"][0]["code"].as_str()), (Some(3), Some(code)));
+        assert_eq!(stderr, format!("mpienv: {}\n", object["error"].as_str().unwrap()));
+    }
+}
+
+#[test]
 fn check_fails_in_a_batch_script_that_has_not_started_its_tasks() {
     let (status, stdout, stderr) = run(&["check", "--timeout", "5"], &[SCRIPT]);
     assert_eq!((status, stdout.as_str()), (Some(3), ""), "{stderr}");

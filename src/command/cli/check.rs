@@ -112,7 +112,10 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     // resolved, which the meeting reports better.
     let named = info.asked_interface().filter(|asked| asked.value != Interface::Auto).cloned();
     let info = if named.is_some() { on_interface(&info)? } else { info };
-    refuse(&info, timeout)?;
+    if let Some(found) = refusal(&info, timeout) {
+        let report = json.then(|| json!({ "missing": null, "findings": [&found] }));
+        return Err(print_failure(report, Failure::refused("nothing was checked", found)));
+    }
     // One rank meets no other rank, so that its meeting tries neither the port nor the address.
     let is_alone = info.world_size() == 1;
     let mut port = if is_alone { port::of_rank_0(&info) } else { None };
@@ -122,9 +125,10 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     let mut map = match check::meet(&info, timeout, bind, measures, None, "check") {
         Ok(map) => map,
         Err(error) => {
-            let report = info.rank().is_first().then(|| json!({ "missing": error.missing() }));
+            let report = json!({ "missing": error.missing(), "findings": warnings });
+            let report = Some(report).filter(|_| json && info.rank().is_first());
             let failure = failure(&info, error).unless_said(said.into_iter());
-            return Err(print_failure(report.filter(|_| json), failure));
+            return Err(print_failure(report, failure));
         }
     };
     if let Some(map) = map.as_ref().filter(|_| !json) {
@@ -198,30 +202,25 @@ fn print_failure(report: Option<Value>, failure: Failure) -> Failure {
     stream::print_json(&report).err().map_or(failure, Failure::from)
 }
 
-/// Returns an error if this process's meeting would not show that the job's ranks can meet.
-fn refuse(info: &ClusterInfo, timeout: Duration) -> Result<(), Failure> {
-    refuse_not_a_task(info, "nothing was checked")?;
-    // A rank by itself meets no other, so that its meeting does without MUNGE.
-    let munged = if info.world_size() == 1 { ask_munged(info, timeout) } else { None };
-    let no_answer = no_answer(info, munged.as_ref()).filter(|own| own.severity == Severity::Error);
-    refuse_for(no_answer, "nothing was checked")
+/// Returns why this process's meeting would not show that the job's ranks can meet.
+fn refusal(info: &ClusterInfo, timeout: Duration) -> Option<Finding> {
+    not_a_task(info).or_else(|| {
+        // A rank by itself meets no other, so that its meeting does without MUNGE.
+        let munged = if info.world_size() == 1 { ask_munged(info, timeout) } else { None };
+        no_answer(info, munged.as_ref()).filter(|own| own.severity == Severity::Error)
+    })
 }
 
-/// Returns an error if this process is probably one of several: it would meet only itself, which
-/// does not show that the job's processes can meet. `effect` is what does not happen.
-pub(super) fn refuse_not_a_task(info: &ClusterInfo, effect: &'static str) -> Result<(), Failure> {
+/// Returns the finding that this process is probably one of several: it would meet only itself,
+/// which does not show that the job's processes can meet.
+pub(super) fn not_a_task(info: &ClusterInfo) -> Option<Finding> {
     // Or it is the only one by the variables of one launcher, and not by those of another.
     let may_be_alone = |code| code == "launchers-disagree" && info.world_size() == 1;
     let is_not_a_task = |finding: &&Finding| {
         let code = finding.code;
         (is_unplaced(code) || may_be_alone(code)) && finding.severity > Severity::Note
     };
-    refuse_for(info.findings().iter().find(is_not_a_task).cloned(), effect)
-}
-
-fn refuse_for(found: Option<Finding>, effect: &'static str) -> Result<(), Failure> {
-    let Some(Finding { what, why, remedy, .. }) = found else { return Ok(()) };
-    Err(Failure::NotATask { effect, what, why, remedy })
+    info.findings().iter().find(is_not_a_task).cloned()
 }
 
 /// Asks NCCL to tell what it does, before there are other threads.

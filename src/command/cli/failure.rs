@@ -93,6 +93,12 @@ impl From<WordsError> for Failure {
 }
 
 impl Failure {
+    /// `effect` is what did not happen, because of this finding.
+    pub(super) fn refused(effect: &'static str, found: Finding) -> Failure {
+        let Finding { what, why, remedy, .. } = found;
+        Failure::NotATask { effect, what, why, remedy }
+    }
+
     /// Returns the same failure of a meeting in which each node has one rank.
     pub(super) fn of_nodes(self) -> Failure {
         match self {

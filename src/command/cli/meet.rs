@@ -13,7 +13,7 @@ use mpienv_ask::own_addr;
 use mpienv_core::seam::{Plan, PlanOptions};
 use mpienv_launch::seam::NodeOptions;
 
-use super::check::refuse_not_a_task;
+use super::check::not_a_task;
 use super::{Failure, Quiet, check, lines_of, stream, time};
 
 /// How long to wait for the other ranks.
@@ -43,10 +43,9 @@ impl MeetOption {
 
     /// Refuses to meet if this process is probably one of several, and would meet only itself.
     pub(super) fn check(self, info: &ClusterInfo) -> Result<(), Failure> {
-        if self.is_asked() {
-            refuse_not_a_task(info, "the program was not started")
-        } else {
-            Ok(())
+        match not_a_task(info).filter(|_| self.is_asked()) {
+            Some(found) => Err(Failure::refused("the program was not started", found)),
+            None => Ok(()),
         }
     }
 
