@@ -23,7 +23,7 @@ use crate::command::open_files::OpenFiles;
 use crate::command::protection::Protection;
 use crate::rendezvous::{Gathered, Meeting, Member, Rendezvous, RendezvousError};
 use crate::simulate::Job;
-use crate::{ClusterInfo, Error, ErrorKind, Finding, Launcher, Port, host_name, printable};
+use crate::{ClusterInfo, Error, ErrorKind, Finding, Host, Launcher, Port, host_name, printable};
 pub(crate) use mpienv_core::seam::SIMULATED;
 use mpienv_launch::seam::NodeOptions;
 use mpienv_rendezvous::seam::{uses_munge, why_no_munge};
@@ -397,6 +397,24 @@ impl CheckError {
         let most = Job::MOST_RANKS as usize;
         let ranks: Vec<u32> = missing.iter().cloned().flatten().take(most + 1).collect();
         (ranks.len() <= most).then_some(ranks)
+    }
+
+    /// Returns the hosts of which no rank arrived, if the launcher says which ranks each has.
+    pub(crate) fn absent_hosts(&self, info: &ClusterInfo) -> Vec<String> {
+        // With a wrong address of the master, none could arrive.
+        let missing = self.missing().filter(|_| matches!(self, CheckError::Rendezvous(_)));
+        let (missing, hosts) = (missing.unwrap_or_default(), info.ranks_per_host());
+        let (mut first, hosts) = (0, hosts.unwrap_or_default());
+        let is_absent = |&&(_, ranks): &&(Host, u32)| {
+            let mut own = first..first + ranks;
+            first = own.end;
+            own.all(|rank| missing.binary_search(&rank).is_ok())
+        };
+        let absent: Vec<_> =
+            hosts.iter().filter(is_absent).map(|(host, _)| host.to_string()).collect();
+        // If all of several others are absent, rank 0's own host may be to blame.
+        let are_all_others = absent.len() > 1 && absent.len() + 1 == hosts.len();
+        if are_all_others { Vec::new() } else { absent }
     }
 
     /// Returns what the error means for the exit code.

@@ -354,6 +354,37 @@ fn the_file_of_bad_hosts_is_empty_without_one_and_needs_something_that_is_measur
 }
 
 #[test]
+fn the_file_of_bad_hosts_names_a_host_of_which_no_rank_arrived_and_not_all_hosts_but_rank_0s() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("bad.txt");
+    for (nodes, absent) in [("2", "node1\n"), ("3", "")] {
+        let mut command = clean("mpienv");
+        command.args(["simulate", "--launcher", "slurm", "--ppn", "2", "--rank", "0"]);
+        command.args(["--nodes", nodes, "--", "mpienv", "check", "--compute", "--timeout", "0.2"]);
+        command.args(["--master-addr", "127.0.0.1", "--master-port", &free_port().to_string()]);
+        let output = command.arg("--bad-hosts").arg(&file).output().unwrap();
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(124), "{stderr}");
+        assert_eq!(fs::read_to_string(&file).unwrap(), absent, "{stderr}");
+        let said = format!("mpienv: {} is empty: check blames no single host\n", file.display());
+        assert_eq!(stderr.contains(&said), absent.is_empty(), "{stderr}");
+    }
+}
+
+#[test]
+fn a_file_of_bad_hosts_that_cannot_be_written_keeps_no_rank_from_meeting_rank_0() {
+    let port = free_port();
+    let ranks = [&["--compute", "--bad-hosts", "/nowhere/bad"][..], &["--compute"]];
+    let [zero, one] = [0, 1].map(|index| rank(index, 2, port, ranks[index as usize])).map(ended);
+    assert_eq!((zero.0, one.0), (Some(1), Some(0)), "{zero:?}{one:?}");
+    assert!(zero.1.contains("\ncompute: the median rank does "), "{zero:?}");
+    assert!(
+        zero.2.contains("mpienv: cannot write the list of hosts to /nowhere/bad: "),
+        "{zero:?}"
+    );
+}
+
+#[test]
 fn an_interface_that_the_host_does_not_have_is_an_error_as_of_exec() {
     let run = |words: &[&str]| {
         let mut command = clean("mpienv");

@@ -87,9 +87,9 @@ pub(super) struct Options {
     /// Write the hosts that findings of --mesh, --compute and --gpu blame to FILE, separated by
     /// commas
     ///
-    /// The file is in the form of `srun --exclude`, and empty if no host is to blame or the ranks
-    /// do not meet. It does not name the hosts of a pair that is slow or blocked only with each
-    /// other.
+    /// The file is in the form of `srun --exclude`. If ranks are missing, it names the hosts of
+    /// which none arrived, where the launcher lists the hosts and their ranks. It is empty if no
+    /// host is to blame by itself, as of a pair that is slow or blocked only with each other.
     #[arg(long, value_name = "FILE", requires = "measures")]
     bad_hosts: Option<PathBuf>,
     /// Print the map and all findings, or why the ranks did not meet, as one JSON object
@@ -100,14 +100,39 @@ pub(super) struct Options {
 }
 
 pub(super) fn run(options: Options) -> Result<(), Failure> {
-    let Options { place, timeout, bind, mesh, mesh_bytes, compute, json, quiet, .. } = options;
+    let test_gpus = options.gpu.then(gpu_test).transpose()?;
+    let info = options.place.read(options.quiet)?;
+    let Some(file) = options.bad_hosts.as_deref().filter(|_| info.rank().is_first()) else {
+        return check(&options, info, test_gpus, &mut Vec::new());
+    };
+    // The list of an earlier run must not seem to be that of this one. If the file cannot be
+    // written, that is an error at the end, because the other ranks wait for this one.
+    let _ = write_bad_hosts(file, "");
+    let mut bad = Vec::new();
+    let outcome = check(&options, info, test_gpus, &mut bad);
+    let end = if bad.is_empty() { "" } else { "\n" };
+    let written = write_bad_hosts(file, &(bad.join(",") + end));
+    match (&written, &outcome) {
+        (Err(failure), Err(_)) => stream::report(&failure.text()),
+        (Ok(()), Err(_)) if bad.is_empty() => {
+            let file = file.display();
+            stream::report(&format!("mpienv: {file} is empty: check blames no single host\n"));
+        }
+        _ => {}
+    }
+    outcome.and(written)
+}
+
+/// Lets the ranks meet and measure. Rank 0 prints what it finds, and notes the hosts to blame.
+fn check(
+    options: &Options,
+    info: ClusterInfo,
+    test_gpus: Option<GpuTest>,
+    bad: &mut Vec<String>,
+) -> Result<(), Failure> {
+    let &Options { timeout, bind, mesh, mesh_bytes, compute, json, quiet, .. } = options;
     let gpu = options.gpu.then_some(options.gpu_bytes);
     let measures = Measures { mesh: mesh.then_some(mesh_bytes), compute, gpu };
-    let test_gpus = gpu.map(|_| gpu_test()).transpose()?;
-    let info = place.read(quiet)?;
-    // The list of an earlier run must not seem to be that of this one, which may fail.
-    let bad_hosts = options.bad_hosts.filter(|_| info.rank().is_first());
-    bad_hosts.as_deref().map_or(Ok(()), |file| write_bad_hosts(file, ""))?;
     // The program could not have an interface that the host does not have. For `auto`, names are
     // resolved, which the meeting reports better.
     let named = info.asked_interface().filter(|asked| asked.value != Interface::Auto).cloned();
@@ -127,6 +152,7 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
         Err(error) => {
             let report = json!({ "missing": error.missing(), "findings": warnings });
             let report = Some(report).filter(|_| json && info.rank().is_first());
+            bad.extend(error.absent_hosts(&info));
             let failure = failure(&info, error).unless_said(said.into_iter());
             return Err(print_failure(report, failure));
         }
@@ -144,11 +170,7 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     }
     let Some(mut map) = map else { return Ok(()) };
     map.findings.extend(warnings.into_iter().filter(|_| is_alone));
-    let bad = map.bad_hosts();
-    // An empty file says that nothing was found: `[ -s FILE ]` in shells.
-    if let Some(file) = bad_hosts.filter(|_| fits && !bad.is_empty()) {
-        write_bad_hosts(&file, &(bad.join(",") + "\n"))?;
-    }
+    bad.extend(map.bad_hosts().into_iter().map(str::to_owned));
     let (summary, is_wrong) = (summary(&map), map.errors().next().is_some());
     if json {
         stream::print_json(&map.with_all_findings())?;

@@ -12,7 +12,7 @@ use super::place::PlaceOptions;
 use super::{Failure, stream};
 
 /// The day of the page's last change.
-const DATE: &str = "2026-11-27";
+const DATE: &str = "2026-11-30";
 
 /// Where the recipes install the guide. The page does not know in which folder it is.
 const GUIDE: &str = "If the command is PREFIX/bin/mpienv and the guide is installed, it begins at \
@@ -28,7 +28,7 @@ const FILES: &[(&str, &str)] = &[
         "DIR/stall.json",
         "What the ranks of a stalled job did, with launch --log-dir DIR --stall-timeout.",
     ),
-    ("FILE", "The slow or unreachable hosts, with check --bad-hosts FILE."),
+    ("FILE", "The hosts to blame or of which no rank arrived, with check --bad-hosts FILE."),
     ("$TMPDIR", "For the folder of NCCL's log during check --gpu."),
     ("$MPIENV_TOKEN_FILE", "The secret of the job."),
     (

@@ -399,7 +399,7 @@ complete -c mpienv -n "__fish_mpienv_using_subcommand check" -l no-ask -d 'Do no
 complete -c mpienv -n "__fish_mpienv_using_subcommand check" -l mesh -d 'Also measure the network between every two hosts, and name the outliers'
 complete -c mpienv -n "__fish_mpienv_using_subcommand check" -l compute -d 'Also measure how fast each rank computes and copies memory, all at once'
 complete -c mpienv -n "__fish_mpienv_using_subcommand check" -l gpu -d 'Also test each rank\'s GPU, by itself and with the others through NCCL'
-complete -c mpienv -n "__fish_mpienv_using_subcommand check" -l json -d 'Print the map and the findings, or why the ranks did not meet, as one JSON object'
+complete -c mpienv -n "__fish_mpienv_using_subcommand check" -l json -d 'Print the map and all findings, or why the ranks did not meet, as one JSON object'
 complete -c mpienv -n "__fish_mpienv_using_subcommand check" -s q -l quiet -d 'Print no warnings on stderr, only errors [env: MPIENV_QUIET=1]'
 complete -c mpienv -n "__fish_mpienv_using_subcommand check" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c mpienv -n "__fish_mpienv_using_subcommand simulate" -l launcher -d 'The launcher to simulate' -r -f -a "torchrun\t''
