@@ -146,6 +146,24 @@ fn tasks_of_slurm_without_its_variables_warn_and_batch_scripts_do_not() {
 }
 
 #[test]
+fn what_a_script_of_several_nodes_starts_without_its_variables_warns() {
+    let below = |vars: &[(&str, &str)], words: &str| {
+        let mut command = clean("sh");
+        command.args(["-c", &format!("({CLEARED} {words}); true")]);
+        stderr(command.envs(vars.iter().copied()).output().unwrap())
+    };
+    let job = ("SLURM_JOB_ID", "7");
+    let of_several = [job, ("SLURM_NTASKS", "4"), ("SLURM_NNODES", "2")];
+    let said = below(&of_several, "exec -- true");
+    assert!(said.starts_with("warning [variables-lost]: sh (process "), "{said}");
+    let refused = below(&of_several, "check");
+    assert!(refused.starts_with("mpienv: nothing was checked: sh (process "), "{refused}");
+    for nodes in [&[("SLURM_NTASKS", "4"), ("SLURM_NNODES", "1")], &[("SLURM_NTASKS", "1"); 2]] {
+        assert_eq!(below(&[&[job], &nodes[..]].concat(), "exec -- true"), "");
+    }
+}
+
+#[test]
 fn workers_of_launch_without_its_variables_warn() {
     let launch = |workers: &str, words: &str| {
         let mut command = clean("mpienv");

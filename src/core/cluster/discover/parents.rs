@@ -1,5 +1,6 @@
 //! Launchers among the parent processes of a process that seems to be the only one.
 
+use super::unplaced;
 use crate::cluster::context::CONTEXT;
 use crate::cluster::info::ClusterInfo;
 use crate::cluster::overrides;
@@ -58,7 +59,8 @@ pub(super) fn finding(environment: &Environment) -> Option<Finding> {
             }
             return Some(lost);
         }
-        if let Some(place) = placed(&parent.environment()) {
+        let above = parent.environment();
+        if let Some(place) = placed(&above) {
             let (rank, size) = (place.rank(), place.world_size());
             let title = place.launcher().title();
             // A script may have set this below the launcher.
@@ -69,6 +71,12 @@ pub(super) fn finding(environment: &Environment) -> Option<Finding> {
                 format!("{}, a parent of this process, is rank {rank} of {size} ({title})", who())
             };
             return (size > 1).then(|| lost(is_rank()));
+        }
+        // On one node, a script may start the workers itself.
+        let script = unplaced::script(&above, by_itself).filter(unplaced::is_warning);
+        if script.is_some_and(|script| !unplaced::is_of_one_node(&script, &above)) {
+            let what = format!("{}, a parent of this process, is in the script of a job", who());
+            return Some(lost(what, by_itself));
         }
     }
     None
