@@ -73,10 +73,10 @@ pub(super) fn finding(environment: &Environment) -> Option<Finding> {
             return (size > 1).then(|| lost(is_rank()));
         }
         // On one node, a script may start the workers itself.
-        let script = unplaced::script(&above, by_itself).filter(unplaced::is_warning);
+        let script = unplaced::script(&above).filter(unplaced::is_warning);
         if script.is_some_and(|script| !unplaced::is_of_one_node(&script, &above)) {
             let what = format!("{}, a parent of this process, is in the script of a job", who());
-            return Some(lost(what, by_itself));
+            return Some(lost(what));
         }
     }
     None
