@@ -128,7 +128,7 @@ fn a_rank_0_of_an_earlier_protocol_believes_the_hello_and_its_answer_names_both(
 }
 
 #[test]
-fn a_rank_0_that_dies_is_named() {
+fn a_rank_0_that_dies_is_named_and_its_error_is_referred_to_once() {
     let port = free_port();
     let listener = TcpListener::bind(("127.0.0.1", port.get())).unwrap();
     let dying = thread::spawn(move || {
@@ -139,4 +139,5 @@ fn a_rank_0_that_dies_is_named() {
     let error = part(1, 2, port).all_gather("").unwrap_err();
     dying.join().unwrap();
     assert!(matches!(error, RendezvousError::MasterLost { .. }), "{error}");
+    assert_eq!(error.to_string().matches("an error that rank 0 printed").count(), 1, "{error}");
 }
