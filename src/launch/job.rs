@@ -28,7 +28,7 @@ use mpienv_core::{ClusterInfo, host_name};
 
 pub(super) use self::link::Link;
 pub use self::message::NodeOptions;
-pub use self::nodes::{SAME_OPTIONS, nodes_differ, tell_if_on_one_host};
+pub use self::nodes::{ARRIVAL, SAME_OPTIONS, nodes_differ, tell_if_on_one_host};
 
 pub(super) use self::message::{Event, FinalFailure, Time, Urgency};
 

@@ -19,7 +19,7 @@ pub use crate::bind::{
 pub use crate::core_share::{CoreShare, TooFew, divide};
 pub use crate::cores::{Allowed, count as count_cores, of_children as cores_of_children};
 pub use crate::error::for_terminal;
-pub use crate::job::{NodeOptions, SAME_OPTIONS, nodes_differ, tell_if_on_one_host};
+pub use crate::job::{ARRIVAL, NodeOptions, SAME_OPTIONS, nodes_differ, tell_if_on_one_host};
 pub use crate::process::{exec, keep_ended_children, own_program, stat_fields};
 pub use crate::share::{Share, of_rank as share_of_rank, of_workers as share_of_workers};
 pub use crate::start_error::{foreseen, meant};

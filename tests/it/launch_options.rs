@@ -168,12 +168,16 @@ fn the_number_of_workers_comes_from_the_platform_or_this_node_and_is_said_once()
                     warning [visible-devices]: ";
     assert!(stderr.starts_with(expected), "{stderr}");
     assert_eq!(auto(&three, &["-q"]), (stdout, String::new()));
-    // Without GPUs the platform's number is 0.
-    let devices =
-        [&sky[..], &[("SKYPILOT_NUM_GPUS_PER_NODE", "0"), ("CUDA_VISIBLE_DEVICES", "0,1")]]
-            .concat();
+    // Without GPUs the platform's number is 0. Then a node counts, which several nodes compare.
+    let devices = [
+        ("SKYPILOT_NODE_RANK", "0"),
+        ("SKYPILOT_NUM_NODES", "1"),
+        ("SKYPILOT_NODE_IPS", "10.0.0.4"),
+        ("SKYPILOT_NUM_GPUS_PER_NODE", "0"),
+        ("CUDA_VISIBLE_DEVICES", "0,1"),
+    ];
     let expected = (
-        "[2] 4\n".to_owned(),
+        "[0] 2\n".to_owned(),
         "mpienv: 2 workers on this node: CUDA_VISIBLE_DEVICES=0,1\n".to_owned(),
     );
     assert_eq!(auto(&devices, &[]), expected);

@@ -240,7 +240,7 @@ fn nodes_with_different_stall_timeouts_are_named_with_both() {
             assert_eq!(output.status.code(), Some(3), "{said}");
             assert!(output.stdout.is_empty(), "a worker has started: {said}");
             assert!(said.contains(") has --stall-timeout 60, and node 1 ("), "{said}");
-            let end = format!(") has {of_second}; pass the same on every node\n");
+            let end = format!(") has {of_second}; pass one of the two on every node\n");
             assert!(said.ends_with(&end), "{said}");
         }
     }

@@ -41,6 +41,12 @@ pub(crate) enum Failure {
     /// Those that met are the processes that start each node's workers.
     #[error("{0}; each of these ranks is the mpienv of a node: rank 1 is node 1")]
     Nodes(CheckError),
+    /// The same, if they met unasked.
+    #[error(
+        "{0}; each of these ranks is the mpienv of a node, which meet because each counts its \
+         workers: `--nproc-per-node NUMBER`, the same on every node, needs no meeting"
+    )]
+    CountingNodes(CheckError),
     /// Rank 0 prints why the ranks did not meet.
     #[error("the meeting of the ranks failed; rank 0 at {master} prints why")]
     OfRank0 { master: String, kind: ErrorKind, is_silent: bool },
@@ -100,11 +106,11 @@ impl Failure {
     }
 
     /// Returns the same failure of a meeting in which each node has one rank.
-    pub(super) fn of_nodes(self) -> Failure {
+    pub(super) fn of_nodes(self, is_unasked: bool) -> Failure {
         match self {
-            Failure::Check(error) if !matches!(error, CheckError::Environment(_)) => {
-                Failure::Nodes(error)
-            }
+            Failure::Check(CheckError::Environment(_)) => self,
+            Failure::Check(error) if is_unasked => Failure::CountingNodes(error),
+            Failure::Check(error) => Failure::Nodes(error),
             other => other,
         }
     }
@@ -192,7 +198,9 @@ impl Failure {
     pub(super) fn exit_code(&self) -> u8 {
         match self {
             _ if self.is_by_reader() => exit_code::READER_GONE,
-            Failure::Check(error) | Failure::Nodes(error) => error.kind().exit_code(),
+            Failure::Check(error) | Failure::Nodes(error) | Failure::CountingNodes(error) => {
+                error.kind().exit_code()
+            }
             Failure::OfRank0 { kind, .. } => kind.exit_code(),
             Failure::Launch(error) => error.kind().exit_code(),
             Failure::Unresolved { .. } => exit_code::TIMED_OUT,

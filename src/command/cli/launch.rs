@@ -58,8 +58,9 @@ pub(super) struct Options {
     /// SM_NUM_GPUS, MA_NUM_GPUS, NPROC_PER_NODE), else one for each visible device
     /// (CUDA_VISIBLE_DEVICES, ROCR_VISIBLE_DEVICES, HIP_VISIBLE_DEVICES, ASCEND_RT_VISIBLE_DEVICES,
     /// /dev), else one for each core that the workers may use. mpienv says on stderr which. gpu:
-    /// the devices; cpu: the cores. On several nodes each node counts for itself, and all must come
-    /// to the same number, or the ranks do not fit together.
+    /// the devices; cpu: the cores. Several nodes that count devices or cores meet as with --meet
+    /// 10m, and start no worker if their numbers differ. A number needs no meeting, and nothing
+    /// compares it: if two nodes have different ones, ranks have wrong numbers.
     #[arg(long, value_name = "N", alias = "nproc_per_node", value_parser = WorkerCount::parse, allow_negative_numbers = true)]
     nproc_per_node: WorkerCount,
     /// Write the workers' output to DIR/rank.K/stdout and DIR/rank.K/stderr instead
@@ -141,11 +142,12 @@ pub(super) struct Options {
     quiet: Quiet,
 }
 
-pub(super) fn run(options: Options) -> Result<(), Failure> {
+pub(super) fn run(mut options: Options) -> Result<(), Failure> {
     let info = options.place.read(options.quiet)?;
     // The reason may be that the place is left from another job.
+    let quiet = options.quiet;
     let say_stale = |info: &ClusterInfo| {
-        options.quiet.print(info, warn::stale(info).as_slice());
+        quiet.print(info, warn::stale(info).as_slice());
     };
     let workers = options.count(&info).inspect_err(|_| say_stale(&info))?;
     let words = &options.given.command[..];
@@ -170,8 +172,10 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     let said = options.warn(&info, places.first(), chosen, workers, few.clone());
     let of_node = node_options(&launch);
     let is_joint = of_node.is_joint();
-    let map = options.meet.wait(&info, Some(of_node), options.quiet).map_err(|failure| {
-        failure.unless_said(said.iter().map(|finding| finding.code)).of_nodes()
+    let map = options.meet.wait(&info, Some(of_node), quiet).map_err(|failure| {
+        failure
+            .unless_said(said.iter().map(|finding| finding.code))
+            .of_nodes(options.meet.is_unasked())
     })?;
     // Launches that stay connected say it themselves.
     map.iter().filter(|_| !is_joint).for_each(JobMap::tell_if_on_one_host);
@@ -189,7 +193,7 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     match (outcome, fault) {
         (Err(LaunchError::OtherNode { .. }), Some(fault)) => Err(fault),
         (outcome, _) => outcome.map_err(|error| {
-            let is_quiet = options.quiet.is_asked(info.environment());
+            let is_quiet = quiet.is_asked(info.environment());
             let is_of_worker = matches!(error.kind(), ErrorKind::Failed(_));
             if let Some(few) = few.filter(|_| is_of_worker && !is_quiet) {
                 stream::report(&format!("mpienv: a reason may be that {}\n", few.what));
@@ -261,17 +265,25 @@ impl Options {
     }
 
     /// Returns how many workers this node gets. If they had to be counted, prints the source of the
-    /// number.
-    fn count(&self, info: &ClusterInfo) -> Result<u32, crate::Error> {
+    /// number, and has the nodes compare it.
+    fn count(&mut self, info: &ClusterInfo) -> Result<u32, crate::Error> {
         if let WorkerCount::Fixed(workers) = self.nproc_per_node {
             return Ok(workers);
         }
         info.check_per_node()?;
+        let platform = info.workers_of_platform();
         let node = Node::here(self.keep_binding, info.environment());
-        let (workers, source) = self.nproc_per_node.resolve(info.workers_of_platform(), &node)?;
+        let (workers, source) = self.nproc_per_node.resolve(platform, &node)?;
+        // Launches that stay connected compare their numbers themselves.
+        let is_joint = self.max_restarts > 0 || self.stall_timeout.is_some();
+        let is_compared = info.world_size() > 1 && self.nproc_per_node.is_counted(platform);
+        if is_compared && !is_joint {
+            self.meet = self.meet.to_compare();
+        }
         if !self.quiet.is_asked(info.environment()) {
             let workers = counted(workers as usize, "worker");
-            stream::report(&format!("mpienv: {workers} on this node: {source}\n"));
+            let waits = if is_compared { "; waits for all nodes to compare it" } else { "" };
+            stream::report(&format!("mpienv: {workers} on this node: {source}{waits}\n"));
         }
         Ok(workers)
     }

@@ -11,7 +11,7 @@ use crate::{ClusterInfo, Error, Host};
 use clap::Args;
 use mpienv_ask::own_addr;
 use mpienv_core::seam::{Plan, PlanOptions};
-use mpienv_launch::seam::NodeOptions;
+use mpienv_launch::seam::{ARRIVAL, NodeOptions};
 
 use super::check::not_a_task;
 use super::{Failure, Quiet, check, lines_of, stream, time};
@@ -30,6 +30,9 @@ pub(crate) struct MeetOption {
     /// meet.
     #[arg(long, value_name = "TIME", value_parser = time)]
     meet: Option<Duration>,
+    /// Whether the launches meet unasked, to compare what they have counted.
+    #[arg(skip)]
+    is_unasked: bool,
 }
 
 impl MeetOption {
@@ -39,6 +42,15 @@ impl MeetOption {
 
     pub(super) fn is_asked(self) -> bool {
         self.meet.is_some()
+    }
+
+    /// Lets launches that have counted their workers meet in any case, to compare the numbers.
+    pub(super) fn to_compare(self) -> MeetOption {
+        MeetOption { meet: self.meet.or(Some(ARRIVAL)), is_unasked: self.meet.is_none() }
+    }
+
+    pub(super) fn is_unasked(self) -> bool {
+        self.is_unasked
     }
 
     /// Refuses to meet if this process is probably one of several, and would meet only itself.

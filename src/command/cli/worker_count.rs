@@ -35,6 +35,12 @@ impl WorkerCount {
         }
     }
 
+    /// Returns whether each node counts for itself by this word, so that two nodes may differ.
+    pub(super) fn is_counted(self, platform: Option<&Sourced<String>>) -> bool {
+        let number = |said: &Sourced<String>| said.value.parse().ok().filter(|own: &u32| *own > 0);
+        self != WorkerCount::Auto || platform.and_then(number).is_none()
+    }
+
     /// Returns the number of workers and its source.
     pub(super) fn resolve(
         self,

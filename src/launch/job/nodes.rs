@@ -30,7 +30,7 @@ use mpienv_rendezvous::{Gathered, Meeting, Member, Rendezvous};
 /// How long the other nodes may take to close their connections once the job is over.
 const CLOSING: Duration = Duration::from_secs(5);
 /// How long the launches of all nodes may take to arrive if they have not met before.
-const ARRIVAL: Duration = Duration::from_secs(600);
+pub const ARRIVAL: Duration = Duration::from_secs(600);
 /// How long the first node waits for the others before it says so, and how long another node does,
 /// which speaks only if the first one has not: it may be the one that is missing.
 const SAID_AFTER: [Duration; 2] = [Duration::from_secs(10), Duration::from_secs(60)];
@@ -125,7 +125,7 @@ fn agree(members: &[Member]) -> Result<(u32, Vec<String>), String> {
 }
 
 /// The remedy for nodes that differ.
-pub const SAME_OPTIONS: &str = "pass the same on every node";
+pub const SAME_OPTIONS: &str = "pass one of the two on every node";
 
 /// Returns the first option that a node has and the next one has not. Each node comes with its host
 /// and its options.

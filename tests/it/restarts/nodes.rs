@@ -2,7 +2,8 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
-use std::process::Output;
+use std::net::TcpListener;
+use std::process::{Child, Output};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -298,7 +299,7 @@ fn nodes_with_different_settings_are_named_with_both_values() {
                     && said.contains(&format!(") has {option}"))
             };
             assert!(names(0, of_first) && names(1, of_other), "{said}");
-            assert!(said.ends_with("; pass the same on every node\n"), "{said}");
+            assert!(said.ends_with("; pass one of the two on every node\n"), "{said}");
         }
     }
 }
@@ -321,10 +322,59 @@ fn nodes_with_different_numbers_of_workers_are_named_with_both_before_a_worker_s
             said.contains("node 0 (")
                 && said.contains(") has --nproc-per-node 2, and node 1 (")
                 && said.contains(") has --nproc-per-node 1")
-                && said.contains("pass the same on every node\n"),
+                && said.contains("pass one of the two on every node\n"),
             "{options:?}: {said}"
         );
     }
+}
+
+/// One of two nodes, which counts these devices.
+fn counting(rank: u32, devices: &str, port: u16) -> Child {
+    let (rank, port) = (rank.to_string(), port.to_string());
+    let place = ["--node-rank", &rank, "--nnodes", "2", "--master-addr", "127.0.0.1"];
+    let mut command = clean("mpienv");
+    command.args(["launch", "--nproc-per-node", "auto", "--master-port", &port]).args(place);
+    command.args(["--", "sh", "-c", "echo $RANK/$WORLD_SIZE"]);
+    piped(command.env("CUDA_VISIBLE_DEVICES", devices))
+}
+
+#[test]
+fn nodes_that_count_their_workers_meet_unasked_and_start_none_if_the_numbers_differ() {
+    let run = |second: &str| {
+        let port = master_port();
+        let nodes = [(0, "0,1"), (1, second)].map(|(rank, own)| counting(rank, own, port));
+        nodes.map(|node| node.wait_with_output().unwrap())
+    };
+    for (output, expected) in
+        run("0,1").iter().zip([["[0] 0/4", "[1] 1/4"], ["[2] 2/4", "[3] 3/4"]])
+    {
+        assert_eq!(sorted(&output.stdout), expected, "{}", said(output));
+        let counted = "mpienv: 2 workers on this node: CUDA_VISIBLE_DEVICES=0,1; waits for ";
+        assert!(said(output).starts_with(counted), "{}", said(output));
+    }
+    let [first, second] = run("0");
+    for output in [&first, &second] {
+        assert_eq!(output.status.code(), Some(3), "{}", said(output));
+        assert!(output.stdout.is_empty(), "a worker has started: {}", said(output));
+    }
+    let said = said(&first);
+    assert!(
+        said.contains("node 0 (")
+            && said.contains(") has --nproc-per-node 2, and node 1 (")
+            && said.contains(") has --nproc-per-node 1\n")
+            && said.contains("pass one of the two on every node\n"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_node_that_counts_and_cannot_meet_the_others_reads_that_a_number_needs_no_meeting() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port();
+    let output = counting(0, "0,1", port).wait_with_output().unwrap();
+    assert!(output.stdout.is_empty(), "a worker has started: {}", said(&output));
+    let end = "`--nproc-per-node NUMBER`, the same on every node, needs no meeting\n";
+    assert!(said(&output).ends_with(end), "{}", said(&output));
 }
 
 #[test]
