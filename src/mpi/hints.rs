@@ -69,8 +69,8 @@ impl Hints {
     }
 
     /// Lets Open MPI copy long messages directly from the memory of a rank on the same machine, as
-    /// it does in programs in C. Otherwise they go through shared memory, which takes longer, and
-    /// sets `btl_vader_single_copy_mechanism=none`, or in Open MPI 5 `smsc=^cma,knem,xpmem`, unless
+    /// it does in programs in C. Otherwise they go through shared memory, which may take longer: the
+    /// default sets `btl_vader_single_copy_mechanism=none`, or in Open MPI 5 `smsc=^cma,knem,xpmem`, unless
     /// either is already set. Every rank must make the same choice.
     ///
     /// # Safety
