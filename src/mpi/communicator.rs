@@ -253,9 +253,9 @@ impl Communicator {
     }
 
     /// Sends values to rank `to`, and meanwhile receives as many as `received` has from rank `from`,
-    /// both with this `tag` (`MPI_Sendrecv`). Every MPI has tags up to 32,767. `None` is no rank, as
-    /// at the ends of a chain (`MPI_PROC_NULL`): nothing is sent there, or `received` stays as it
-    /// was.
+    /// both with this `tag` (`MPI_Sendrecv`). Every MPI has tags up to 32,767. `None` stands for a
+    /// neighbor that is missing, as at the ends of a chain (`MPI_PROC_NULL`): nothing is sent there,
+    /// or `received` stays as it was.
     ///
     /// # Errors
     /// If rank `from` sends fewer values than `received` has, if MPI returns an error, as for more

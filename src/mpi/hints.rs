@@ -69,9 +69,17 @@ impl Hints {
     }
 
     /// Lets Open MPI copy long messages directly from the memory of a rank on the same machine, as
-    /// it does in programs in C. Otherwise they go through shared memory, which may take longer: the
-    /// default sets `btl_vader_single_copy_mechanism=none`, or in Open MPI 5 `smsc=^cma,knem,xpmem`, unless
-    /// either is already set. Every rank must make the same choice.
+    /// it does in programs in C. Otherwise they go through shared memory, which may take longer:
+    /// `btl_vader_single_copy_mechanism=none`, or in Open MPI 5 `smsc=^cma,knem,xpmem`, is set, unless
+    /// either already is. Every rank must make the same choice.
+    ///
+    /// ```
+    /// use mpienv::mpi::Hints;
+    ///
+    /// // SAFETY: the ranks of this program have compared all lengths before.
+    /// let hints = unsafe { Hints::new().single_copy() };
+    /// # let _ = hints;
+    /// ```
     ///
     /// # Safety
     /// Lengths must agree in every call: a message has as many values as its receiver expects, and

@@ -376,7 +376,8 @@ fn a_file_of_bad_hosts_that_cannot_be_written_keeps_no_rank_from_meeting_rank_0(
     let port = free_port();
     let ranks = [&["--compute", "--bad-hosts", "/nowhere/bad"][..], &["--compute"]];
     let [zero, one] = [0, 1].map(|index| rank(index, 2, port, ranks[index as usize])).map(ended);
-    assert_eq!((zero.0, one.0), (Some(1), Some(0)), "{zero:?}{one:?}");
+    // 3 if one of the ranks, on cores that others use, is also slow.
+    assert!(matches!((zero.0, one.0), (Some(1 | 3), Some(0))), "{zero:?}{one:?}");
     assert!(zero.1.contains("\ncompute: the median rank does "), "{zero:?}");
     assert!(
         zero.2.contains("mpienv: cannot write the list of hosts to /nowhere/bad: "),
