@@ -248,9 +248,9 @@ impl<'a> GroupBuilder<'a> {
     /// A rank that loses another one between two calls, perhaps while it writes what it has
     /// computed, exits in its next call, or after the timeout. It goes on if its group ends before.
     ///
-    /// The function runs in a thread other than the group's. By default, it prints this rank
-    /// and the error to stderr and returns [the code of its kind](mpienv_core::ErrorKind::exit_code), as a program
-    /// does that gets the error from a call.
+    /// The function runs in a thread other than the group's. By default, it prints this rank and the
+    /// error to stderr and returns [the code of its kind](mpienv_core::ErrorKind::exit_code), as a
+    /// program does that gets the error from a call.
     pub fn on_lost(
         self,
         on_lost: impl Fn(&CollectiveError) -> u8 + Send + Sync + 'static,

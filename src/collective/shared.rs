@@ -21,6 +21,7 @@ use super::numbers::Numbers;
 use super::tcp::Tcp;
 use super::transport::{self, Begun, Received, Sent, Transport, gather_any};
 use crate::value::printable::printable;
+use crate::value::rank::Rank;
 
 /// All ranks of a group, on one host.
 #[derive(Debug)]
@@ -176,6 +177,10 @@ fn copy(slot: &mut [u8], bytes: &[u8]) -> usize {
 }
 
 impl Transport for Shared {
+    fn rank(&self) -> Rank {
+        self.tcp.rank
+    }
+
     fn describe(&self) -> String {
         self.tcp.described("shared memory")
     }

@@ -193,6 +193,10 @@ impl Tcp {
 }
 
 impl Transport for Tcp {
+    fn rank(&self) -> Rank {
+        self.rank
+    }
+
     fn describe(&self) -> String {
         self.described("TCP")
     }

@@ -140,10 +140,8 @@ pub enum Begun {
 /// arguments. If a rank is lost, hangs or makes another call, every call fails on all others.
 #[expect(clippy::missing_errors_doc, reason = "all calls fail for the reasons above")]
 pub trait Transport: Send {
-    /// This rank and the size of the group; without connections, one rank alone.
-    fn rank(&self) -> Rank {
-        self.tcp().map_or(Rank::ALONE, |tcp| tcp.rank)
-    }
+    /// This rank and the size of the group.
+    fn rank(&self) -> Rank;
 
     /// What the transport is, and why it was chosen.
     fn describe(&self) -> String;
@@ -329,6 +327,10 @@ pub(super) struct Alone {
 }
 
 impl Transport for Alone {
+    fn rank(&self) -> Rank {
+        Rank::ALONE
+    }
+
     fn describe(&self) -> String {
         "a single rank".to_owned()
     }

@@ -17,6 +17,7 @@ use super::reduction::Reduction;
 use super::shared::Shared;
 use super::tcp::{Exchange, Tcp};
 use super::transport::{Received, Sent, Transport};
+use crate::value::rank::Rank;
 
 /// The most bytes that hosts pass on at a time.
 const BLOCK: usize = 256 * 1024;
@@ -141,6 +142,10 @@ fn by_place<B>(half: Option<(Message, B)>, here: &Range<u32>) -> [Option<(Messag
 }
 
 impl Transport for TwoLevel {
+    fn rank(&self) -> Rank {
+        self.world.rank
+    }
+
     fn describe(&self) -> String {
         let TwoLevel { world, layout: Layout { hosts, .. }, .. } = self;
         world.described(&format!("shared memory on each host and TCP between {hosts} hosts"))

@@ -168,8 +168,8 @@ impl Group {
         self.pass_as(is_half, kind, send, receive)
     }
 
-    /// Passes messages, each half of a `send_receive` or alone. At the end of a line of ranks, the
-    /// other half is with no rank.
+    /// Passes messages, each half of a `send_receive` or alone. At the ends of a chain of ranks, the
+    /// other half is missing.
     pub(super) fn pass_as(
         &mut self,
         is_half: bool,
