@@ -259,7 +259,8 @@ impl<'a> GroupBuilder<'a> {
     }
 
     /// Gives Open MPI hints about this job, which [`World::init_with`](mpienv_mpi::World::init_with)
-    /// explains, if MPI connects the ranks.
+    /// explains, if MPI connects the ranks. MPI reads and sets variables of the environment
+    /// meanwhile: no other thread may read or change it, except through `std::env`.
     ///
     /// ```no_run
     /// use mpienv::ClusterInfo;

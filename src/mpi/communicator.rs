@@ -34,7 +34,7 @@ const MOST: usize = 1 << 30;
 ///   Open MPI alone would write all of one of 4 KiB or more over the memory behind the receiver's
 ///   buffer: [`World`](super::World) therefore lets it copy through shared memory only. This is
 ///   off if a program says [`Hints::single_copy`](super::Hints::single_copy), or the environment
-///   has `OMPI_MCA_btl_vader_single_copy_mechanism` or `OMPI_MCA_smsc`.
+///   chooses: `OMPI_MCA_btl_vader_single_copy_mechanism` (Open MPI 4), `OMPI_MCA_smsc` (5).
 /// - A sum of different counts may return wrong numbers without an error: of 10 values on one rank
 ///   and 9 on another, MPICH adds some.
 /// - A [`broadcast`](Communicator::broadcast) of fewer bytes than a rank expects leaves its other

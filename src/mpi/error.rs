@@ -263,7 +263,7 @@ fn cause(library: &Path, version: &str, mpi: Rank, starts_mpi: bool, is_chosen: 
         1 if !starts_mpi => format!(
             "this launcher does not start programs of MPI, as `mpienv launch` and torchrun do not, so {library} makes \
              each process a world of size 1: start the job with mpirun, or under Slurm with srun --mpi=pmix or pmi2, or \
-             do without MPI"
+             do without MPI; if mpirun did start it, {library} ({version}) belongs to another MPI: set MPIENV_MPI_LIB"
         ),
         1 => format!(
             "{library} ({version}) did not find the launcher, so each process is a world of size 1, and belongs to \

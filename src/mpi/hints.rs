@@ -14,6 +14,8 @@ const VADER_EAGER_LIMIT: &str = "OMPI_MCA_btl_vader_eager_limit";
 /// The component for shared memory is named sm in Open MPI 5.
 const SM_EAGER_LIMIT: &str = "OMPI_MCA_btl_sm_eager_limit";
 
+/// How messages of a rank to itself are copied.
+const SELF_COPY: &str = "OMPI_MCA_btl_self_flags";
 /// What the component for shared memory of Open MPI 4 copies messages with.
 const VADER_SINGLE_COPY: &str = "OMPI_MCA_btl_vader_single_copy_mechanism";
 /// The same in Open MPI 5.
@@ -70,8 +72,9 @@ impl Hints {
 
     /// Lets Open MPI copy long messages directly from the memory of a rank on the same machine, as
     /// it does in programs in C. Otherwise they go through shared memory, which may take longer:
-    /// `btl_vader_single_copy_mechanism=none`, or in Open MPI 5 `smsc=^cma,knem,xpmem`, is set, unless
-    /// either already is. Every rank must make the same choice.
+    /// `btl_vader_single_copy_mechanism=none`, or in Open MPI 5 `smsc=^cma,knem,xpmem`, and
+    /// `btl_self_flags=send,inplace` are set, unless they already are. Every rank must make the same
+    /// choice.
     ///
     /// ```
     /// use mpienv::mpi::Hints;
@@ -122,8 +125,12 @@ impl Hints {
         {
             parameters.push((limit_name, limit.to_string()));
         }
-        if !self.single_copy && !is_set(&[VADER_SINGLE_COPY, SINGLE_COPY]) {
+        if !self.single_copy && !is_set(&[copies.0]) {
             parameters.push((copies.0, copies.1.to_owned()));
+        }
+        if !self.single_copy && !is_set(&[SELF_COPY]) {
+            // Without `get` and `put`.
+            parameters.push((SELF_COPY, "send,inplace".to_owned()));
         }
         parameters
     }
@@ -159,8 +166,9 @@ mod tests {
         assert!(given(NONE, "Open MPI v5.0.11", &[]).is_empty());
         let two_copies = |version| given(Hints::new(), version, &[]);
         let vader = "OMPI_MCA_btl_vader_single_copy_mechanism=none";
-        assert_eq!(two_copies("Open MPI v4.1.4"), [vader]);
-        assert_eq!(two_copies("Open MPI v5.0.11"), ["OMPI_MCA_smsc=^cma,knem,xpmem"]);
+        let of_self = "OMPI_MCA_btl_self_flags=send,inplace";
+        assert_eq!(two_copies("Open MPI v4.1.4"), [vader, of_self]);
+        assert_eq!(two_copies("Open MPI v5.0.11"), ["OMPI_MCA_smsc=^cma,knem,xpmem", of_self]);
     }
 
     #[test]
@@ -177,9 +185,14 @@ mod tests {
             let names = given(BOTH, "Open MPI v5.0.11", &[limit]);
             assert_eq!(names, ["OMPI_MCA_pml=ob1", "OMPI_MCA_btl=self,sm,tcp"], "{limit}");
         }
-        for copies in [SINGLE_COPY, VADER_SINGLE_COPY] {
-            let names = given(Hints::new(), "Open MPI v5.0.11", &[copies]);
-            assert!(names.is_empty(), "{copies}");
+        // No version reads the other one's name.
+        for (version, own, other) in [
+            ("Open MPI v5.0.11", SINGLE_COPY, VADER_SINGLE_COPY),
+            ("Open MPI v4.1.4", VADER_SINGLE_COPY, SINGLE_COPY),
+        ] {
+            let names = |name| given(Hints::new(), version, &[name]);
+            assert!(!names(own).iter().any(|set| set.starts_with(own)), "{version}");
+            assert!(names(other).iter().any(|set| set.starts_with(own)), "{version}");
         }
     }
 }

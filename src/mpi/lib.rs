@@ -184,7 +184,7 @@ impl World {
     }
 
     /// Like [`init`](World::init), with hints about the job, which become variables of this
-    /// process's environment.
+    /// process's environment before MPI is initialized.
     ///
     /// # Errors
     /// As [`init`](World::init).
@@ -203,8 +203,7 @@ impl World {
         if environment.get(SIMULATED).is_some_and(|name| name == launcher.name()) {
             return Err(MpiError::Simulated { launcher });
         }
-        hints.set(&loaded.version, &environment);
-        let world = World(Communicator::world(Session::begin(loaded)?));
+        let world = World(Communicator::world(Session::begin(loaded, hints, &environment)?));
         let (mpi, own) = (world.0.rank(), info.rank());
         if mpi == own {
             return Ok(world);

@@ -11,9 +11,10 @@ use std::time::{Duration, Instant};
 use super::abi::Comm;
 use super::api::Api;
 use super::error::{MpiError, Result};
+use super::hints::Hints;
 use super::library::Loaded;
 use mpienv_ask::seam::{Owner, has_left};
-use mpienv_core::Rank;
+use mpienv_core::{Environment, Rank};
 
 /// How long a dropped session waits for the other ranks.
 const DROP_LIMIT: Duration = Duration::from_secs(1);
@@ -62,7 +63,11 @@ enum State {
 
 impl Session {
     /// Initializes MPI.
-    pub(super) fn begin(loaded: Loaded) -> Result<Session> {
+    pub(super) fn begin(
+        loaded: Loaded,
+        hints: &Hints,
+        environment: &Environment,
+    ) -> Result<Session> {
         let api = &loaded.api;
         if api.is_initialized()? {
             return Err(MpiError::AlreadyInitialized);
@@ -70,6 +75,7 @@ impl Session {
         if has_left() {
             return Err(MpiError::Asked);
         }
+        hints.set(&loaded.version, environment);
         let provided = api.init()?;
         loaded.check_threads(provided, api.constants.thread_funneled, "MPI_THREAD_FUNNELED")?;
         Ok(Session {

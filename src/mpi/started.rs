@@ -2,7 +2,8 @@
 //!
 //! A started call of ranks that agree on lengths is sound because its request owns the buffer, and
 //! because the elements of a Vec stay in place when the Vec moves. Of other lengths, Open MPI may
-//! write past the buffer's end: see [`Communicator`](Communicator#lengths).
+//! write past the buffer's end only after [`Hints::single_copy`](super::Hints::single_copy): see
+//! [`Communicator`](Communicator#lengths).
 
 #![expect(unsafe_code, reason = "MPI uses a buffer while the call that was given it goes on")]
 
@@ -376,8 +377,7 @@ impl Communicator {
     ///
     /// # Errors
     /// If MPI returns an error, or if there are 2 GiB or more. Waiting for the request fails if the
-    /// rank sends fewer values or more, but Open MPI may first have overwritten the memory behind
-    /// `values` with more: compare lengths [first](Communicator#lengths).
+    /// rank sends fewer values or more ([lengths](Communicator#lengths)).
     pub fn start_receive<T: Value>(
         &self,
         values: Vec<T>,

@@ -303,7 +303,9 @@ fn next(
         Ok(_) => settings.lost(match failure {
             ConnectFailure::NotMpienv(reason) => reason,
             // Only rank 0 can have sent the welcome.
-            ConnectFailure::Closed => "it closed the connection: its process has exited".to_owned(),
+            ConnectFailure::Closed => {
+                "it closed the connection: its process has exited, or the network cut it".to_owned()
+            }
             other => other.to_string(),
         }),
     })

@@ -201,7 +201,9 @@ fn a_job_that_another_jobs_script_submits_has_as_many_tasks_as_slurm_says_and_a_
     };
     let inherited = ("SLURM_NTASKS_PER_NODE", "2");
     assert_eq!(severity(&[inherited]), Severity::Warning);
-    assert_eq!(severity(&[inherited, ("SLURM_NTASKS", "1")]), Severity::Note);
+    let tasks = |number| ("SLURM_TASKS_PER_NODE", number);
+    assert_eq!(severity(&[inherited, ("SLURM_NTASKS", "1"), tasks("1")]), Severity::Note);
+    assert_eq!(severity(&[inherited, ("SLURM_NTASKS", "1"), tasks("2")]), Severity::Warning);
     assert_eq!(severity(&[("SLURM_NTASKS", "8")]), Severity::Warning);
     let prolog = ("SLURM_SCRIPT_CONTEXT", "prolog_slurmd");
     assert_eq!(severity(&[("SLURM_NTASKS", "8"), prolog]), Severity::Note);

@@ -139,6 +139,8 @@ fn a_standalone_torchrun_is_refused_on_each_of_several_nodes() {
     assert!(stderr.contains(right), "{stderr}");
     let anyway = ["exec", "--per-node", "--allow-launcher"];
     assert_eq!(run(&anyway, line, NODE_1).1, "started\n");
+    let of_script = "torchrun --nproc-per-node 2 train.py --standalone";
+    assert_eq!(run(&["exec", "--per-node"], of_script, NODE_1).1, "started\n", "the script's own");
     let alone = [("SKYPILOT_NODE_RANK", "0"), ("SKYPILOT_NUM_NODES", "1")];
     assert_eq!(run(&["exec", "--per-node"], line, &alone).1, "started\n", "one node has no other");
 }

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use mpienv::ClusterInfo;
-use mpienv::collective::{self, CollectiveError, Group};
+use mpienv::collective::{self, Group};
 
 use crate::error::{self, Error, Reach};
 
@@ -54,7 +54,7 @@ pub fn connect(
     });
     let group = builder.connect().map_err(|error| match error {
         #[cfg(feature = "mpi")]
-        CollectiveError::Mpi(error) => {
+        collective::CollectiveError::Mpi(error) => {
             Error::input(format!("{error}; use --backend tcp to train without MPI"))
         }
         error => Error::from(error),

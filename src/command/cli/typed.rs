@@ -247,7 +247,12 @@ impl Found<'_> {
 
     /// Returns an error if it ignores the other nodes, which `--per-node` passes to it.
     fn check_standalone(&self, nodes: u64) -> Result<(), Failure> {
-        if !self.words.iter().any(|word| word == "--standalone") {
+        // Behind the script's name, it is the script's.
+        let is_script = |word: &OsString| {
+            word == "-m" || word == "--" || Path::new(word).extension() == Some("py".as_ref())
+        };
+        let mut own = self.words.iter().take_while(|word| !is_script(word));
+        if !own.any(|word| word == "--standalone") {
             return Ok(());
         }
         let name = &self.name;

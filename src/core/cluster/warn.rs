@@ -124,8 +124,8 @@ impl ClusterInfo {
     /// a container does not pass the launcher's variables on, every process trains alone. Call this
     /// in a program that must not do so. `mpirun -n 1`, `RANK=0` with `WORLD_SIZE=1`, and
     /// `MPIENV_LAUNCHER=alone` say on purpose that there is one rank, and are accepted. Where a
-    /// finding shows that the process is one of several, only `MPIENV_LAUNCHER` is (`alone`, or
-    /// `user` beside `RANK`): `RANK=0` and `WORLD_SIZE=1` may come from an image.
+    /// finding shows that the process is one of several, only `MPIENV_LAUNCHER` is (`alone`, or the
+    /// name of the launcher that gave the place): `RANK=0` and `WORLD_SIZE=1` may come from an image.
     ///
     /// ```
     /// use mpienv::ClusterInfo;

@@ -95,6 +95,8 @@ const NO_STEP_FROM: u32 = 0xffff_fff0;
 
 /// What sbatch and salloc set for `--ntasks-per-node`; some versions then set no number of tasks.
 const PER_NODE: &str = "SLURM_NTASKS_PER_NODE";
+/// What they set for every job: the tasks of each node, such as `2(x3),1`.
+const JOB_TASKS: &str = "SLURM_TASKS_PER_NODE";
 
 /// Which of an administrator's scripts Slurm runs: `prolog_slurmd`, `prolog_task`, and so on.
 const CONTEXT: &str = "SLURM_SCRIPT_CONTEXT";
@@ -171,7 +173,7 @@ pub(crate) fn outside_of_steps(environment: &Environment) -> Option<Finding> {
     let evidence = evidence.filter(|_| !is_step(environment))?;
     // The number of tasks is that of the first component. A job that another job's script submits
     // inherits the number for each node.
-    let per_node = Some(PER_NODE).filter(|_| !environment.is_set(SIZE));
+    let per_node = Some(PER_NODE).filter(|_| environment.text(JOB_TASKS) != Some("1"));
     let sizes = [COMPONENTS, SIZE, OLD_SIZE, NODES, JOB_NODES].into_iter().chain(per_node);
     // Slurm tells every script the number of nodes, so some of this process's variables are lost.
     if evidence == RANK && !sizes.clone().any(|name| environment.is_set(name)) {

@@ -40,7 +40,7 @@ impl Tail {
     /// every line.
     pub(super) fn keep(&mut self, line: &[u8]) {
         let line = shown(line);
-        if !String::from_utf8_lossy(line).contains(|c: char| !commands(c) && !c.is_whitespace()) {
+        if text(line).is_empty() {
             return;
         }
         let oldest = if self.lines.len() == LINES { self.lines.pop_front() } else { None };

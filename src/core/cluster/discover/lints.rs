@@ -489,9 +489,10 @@ fn is_of_daemon(environment: &Environment, placement: &Placement, other: &Placem
         && open_mpi::is_of_remote_daemon(environment)
 }
 
-/// Returns whether this process is the only rank by one launcher, and one of several by the other.
+/// Returns whether this process is the only rank by one launcher, and another than rank 0 by the
+/// other. Rank 0 may be a shell, as of `srun -n 4 --pty bash`.
 fn is_one_of(one: &Placement, other: &Placement) -> bool {
-    one.size.value == 1 && other.size.value > 1
+    one.size.value == 1 && other.rank.value > 0
 }
 
 /// Returns whether two launchers place this process differently, comparing only values that both
@@ -545,7 +546,7 @@ fn disagreement(
             _ => format!("{said} ({}, {})", source_of(&rank), source_of(&size)),
         }
     };
-    let is_several = !is_asked && is_one_of(placement, other);
+    let is_several = known.is_none() && !is_asked && is_one_of(placement, other);
     let nodes = [placement, other].map(|place| value_of(&place.node_count));
     let is_left = match nodes {
         _ if is_asked || is_several => ONE_OF_SEVERAL,

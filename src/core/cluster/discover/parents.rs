@@ -72,9 +72,11 @@ pub(super) fn finding(environment: &Environment) -> Option<Finding> {
             };
             return (size > 1).then(|| lost(is_rank()));
         }
-        // On one node, a script may start the workers itself.
-        let script = unplaced::script(&above).filter(unplaced::is_warning);
-        if script.is_some_and(|script| !unplaced::is_of_one_node(&script, &above)) {
+        // On one node, a script may start the workers itself. Of other systems than Slurm, another
+        // process's variables do not say how many nodes there are.
+        let script = slurm::outside_of_steps(&above).filter(unplaced::is_warning);
+        let is_alone = above.is_set(overrides::LAUNCHER) || slurm::is_on_one_node(&above);
+        if script.is_some() && !is_alone {
             let what = format!("{}, a parent of this process, is in the script of a job", who());
             return Some(lost(what));
         }
