@@ -18,7 +18,6 @@ pub use crate::cluster::answer::{Answer, PMIX_NAMESPACE, PMIX_RANK, refused};
 pub use crate::cluster::attempt::Attempt;
 pub use crate::cluster::context::Server;
 pub use crate::cluster::device::{Shown, is_device, shown, visible};
-pub use crate::cluster::discover::unplaced::is_unplaced;
 pub use crate::cluster::nccl::{DEFAULT as NCCL_DEFAULT, VARIABLE as NCCL_IFNAME};
 pub use crate::cluster::overrides::{ASK, ASKED, INTERFACE, MASTER_PORT, PORT_RANGE, SIMULATED};
 pub use crate::cluster::own_variables::{OWN_VARIABLES, mistakes};

@@ -208,3 +208,21 @@ fn a_job_that_another_jobs_script_submits_has_as_many_tasks_as_slurm_says_and_a_
     let prolog = ("SLURM_SCRIPT_CONTEXT", "prolog_slurmd");
     assert_eq!(severity(&[("SLURM_NTASKS", "8"), prolog]), Severity::Note);
 }
+
+#[test]
+fn the_only_rank_of_one_launcher_that_is_another_ranks_place_by_the_other_has_no_sure_launcher() {
+    let of_slurm = [
+        ("SLURM_JOB_ID", "7"),
+        ("SLURM_STEP_ID", "0"),
+        ("SLURM_PROCID", "3"),
+        ("SLURM_STEP_NUM_TASKS", "4"),
+        ("SLURM_STEP_NODELIST", "a"),
+    ];
+    let of_open_mpi = [("OMPI_COMM_WORLD_RANK", "0"), ("OMPI_COMM_WORLD_SIZE", "1")];
+    let info = ClusterInfo::from_vars(of_slurm.into_iter().chain(of_open_mpi)).unwrap();
+    assert_eq!((info.launcher(), info.world_size()), (Launcher::OpenMpi, 1));
+    let error = info.require_launcher().unwrap_err().to_string();
+    assert!(error.contains("Open MPI says rank 0 of 1"), "{error}");
+    assert!(error.contains("MPIENV_LAUNCHER=open-mpi"), "{error}");
+    assert!(ClusterInfo::from_vars(of_open_mpi).unwrap().require_launcher().is_ok());
+}

@@ -16,7 +16,7 @@ use crate::command::protection::{ask_munged, no_answer};
 use crate::{ClusterInfo, Finding, Interface, Severity};
 use clap::{ArgGroup, Args};
 use mpienv_ask::on_interface;
-use mpienv_core::seam::{counted, is_unplaced, ranges};
+use mpienv_core::seam::{counted, ranges};
 use serde_json::{Value, json};
 
 use super::place::JointPlaceOptions;
@@ -226,23 +226,11 @@ fn print_failure(report: Option<Value>, failure: Failure) -> Failure {
 
 /// Returns why this process's meeting would not show that the job's ranks can meet.
 fn refusal(info: &ClusterInfo, timeout: Duration) -> Option<Finding> {
-    not_a_task(info).or_else(|| {
+    info.one_of_several().cloned().or_else(|| {
         // A rank by itself meets no other, so that its meeting does without MUNGE.
         let munged = if info.world_size() == 1 { ask_munged(info, timeout) } else { None };
         no_answer(info, munged.as_ref()).filter(|own| own.severity == Severity::Error)
     })
-}
-
-/// Returns the finding that this process is probably one of several: it would meet only itself,
-/// which does not show that the job's processes can meet.
-pub(super) fn not_a_task(info: &ClusterInfo) -> Option<Finding> {
-    // Or it is the only one by the variables of one launcher, and not by those of another.
-    let may_be_alone = |code| code == "launchers-disagree" && info.world_size() == 1;
-    let is_not_a_task = |finding: &&Finding| {
-        let code = finding.code;
-        (is_unplaced(code) || may_be_alone(code)) && finding.severity > Severity::Note
-    };
-    info.findings().iter().find(is_not_a_task).cloned()
 }
 
 /// Asks NCCL to tell what it does, before there are other threads.

@@ -13,7 +13,6 @@ use mpienv_ask::own_addr;
 use mpienv_core::seam::{Plan, PlanOptions};
 use mpienv_launch::seam::{ARRIVAL, NodeOptions};
 
-use super::check::not_a_task;
 use super::{Failure, Quiet, check, lines_of, stream, time};
 
 /// How long to wait for the other ranks.
@@ -55,7 +54,7 @@ impl MeetOption {
 
     /// Refuses to meet if this process is probably one of several, and would meet only itself.
     pub(super) fn check(self, info: &ClusterInfo) -> Result<(), Failure> {
-        match not_a_task(info).filter(|_| self.is_asked()) {
+        match info.one_of_several().cloned().filter(|_| self.is_asked()) {
             Some(found) => Err(Failure::refused("the program was not started", found)),
             None => Ok(()),
         }

@@ -150,14 +150,14 @@ impl ClusterInfo {
     /// If no launcher started this process. The text names what looks like a job, if anything does,
     /// and how to start the program.
     pub fn require_launcher(self) -> Result<ClusterInfo, Error> {
-        let is_sign = |finding: &&Finding| unplaced::is_unplaced(finding.code);
-        let sign = self.findings.iter().find(is_sign);
+        let sign = self.one_of_several();
         // What `MPIENV_LAUNCHER` or a builder selects has another source.
         let has_launcher = self.placement.launcher.source != NO_VARIABLES;
-        if has_launcher && (self.world_size() > 1 || !sign.is_some_and(unplaced::is_warning)) {
+        if has_launcher && (self.world_size() > 1 || sign.is_none()) {
             return Ok(self);
         }
-        let (what, start) = match sign {
+        let is_note = |finding: &&Finding| unplaced::is_unplaced(finding.code);
+        let (what, start) = match sign.or_else(|| self.findings.iter().find(is_note)) {
             Some(finding) => (finding.what.clone(), finding.remedy.clone()),
             None => (
                 NO_VARIABLES.to_owned(),
@@ -171,6 +171,16 @@ impl ClusterInfo {
             false => format!("{start}, or set {BY_ITSELF}"),
         };
         Err(Error::new(Reason::NoLauncher(what), remedy))
+    }
+
+    /// Returns the warning that this process is probably one of several: by signs of a job, or as
+    /// the only rank of one launcher and not of another.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn one_of_several(&self) -> Option<&Finding> {
+        let may_be =
+            |code| unplaced::is_unplaced(code) || code == lints::DISAGREE && self.world_size() == 1;
+        self.findings.iter().find(|finding| may_be(finding.code) && unplaced::is_warning(finding))
     }
 
     /// Adds the rank and its host to a finding, except for rank 0.

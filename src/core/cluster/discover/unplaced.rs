@@ -24,7 +24,7 @@ const NOT_A_TASK: &str = "-not-a-task";
 
 /// Returns whether a finding of this code is about a process that is probably one of several, and
 /// does not know its place.
-pub fn is_unplaced(code: &str) -> bool {
+pub(crate) fn is_unplaced(code: &str) -> bool {
     code.ends_with(NOT_A_TASK) || ["place-unknown", "variables-lost"].contains(&code)
 }
 
