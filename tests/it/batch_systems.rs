@@ -218,7 +218,12 @@ fn the_only_rank_of_one_launcher_that_is_another_ranks_place_by_the_other_has_no
         ("SLURM_STEP_NUM_TASKS", "4"),
         ("SLURM_STEP_NODELIST", "a"),
     ];
-    let of_open_mpi = [("OMPI_COMM_WORLD_RANK", "0"), ("OMPI_COMM_WORLD_SIZE", "1")];
+    let of_open_mpi = [
+        ("OMPI_COMM_WORLD_RANK", "0"),
+        ("OMPI_COMM_WORLD_SIZE", "1"),
+        ("OMPI_COMM_WORLD_LOCAL_RANK", "0"),
+        ("OMPI_COMM_WORLD_LOCAL_SIZE", "1"),
+    ];
     let info = ClusterInfo::from_vars(of_slurm.into_iter().chain(of_open_mpi)).unwrap();
     assert_eq!((info.launcher(), info.world_size()), (Launcher::OpenMpi, 1));
     let error = info.require_launcher().unwrap_err().to_string();

@@ -79,6 +79,11 @@ fn example(name: &str) -> PathBuf {
 }
 
 impl Mpi {
+    /// In its libmpi_abi, Intel MPI 2021.18 has swapped MPI_ERRORS_RETURN and MPI_ERRORS_ABORT.
+    fn returns_errors(&self) -> bool {
+        self.library.is_none() || !self.launcher.to_string_lossy().contains("impi-rt")
+    }
+
     /// Starts this many ranks of an example, and waits for them.
     fn run(&self, ranks: u32, name: &str, words: &[&str]) -> Output {
         self.run_program(ranks, &example(name), words)
@@ -255,10 +260,7 @@ fn a_launcher_that_the_environment_chooses_against_mpi_is_the_cause_of_another_s
 
 #[test]
 fn an_error_comes_back_as_mpis_text() {
-    // In its libmpi_abi, Intel MPI 2021.18 has swapped MPI_ERRORS_RETURN and MPI_ERRORS_ABORT.
-    let is_wrong =
-        |mpi: &Mpi| mpi.library.is_some() && mpi.launcher.to_string_lossy().contains("impi-rt");
-    for mpi in all().into_iter().filter(|mpi| !is_wrong(mpi)) {
+    for mpi in all().into_iter().filter(Mpi::returns_errors) {
         let output = mpi.run(2, "mpi_rank", &["bad-root"]);
         let (out, err) = texts(&output);
         assert!(output.status.success(), "{mpi:?}: {out}\n{err}");
@@ -291,7 +293,8 @@ fn a_message_with_fewer_bytes_than_a_rank_receives_is_an_error_that_has_both_cou
 #[test]
 fn a_message_that_is_too_long_is_an_error_and_overwrites_nothing() {
     // One rank sends to itself.
-    for (mpi, ranks) in all().iter().flat_map(|mpi| [(mpi, 2), (mpi, 1)]) {
+    let all: Vec<_> = all().into_iter().filter(Mpi::returns_errors).collect();
+    for (mpi, ranks) in all.iter().flat_map(|mpi| [(mpi, 2), (mpi, 1)]) {
         let output = mpi.run(ranks, "mpi_rank", &["longer"]);
         let (out, err) = texts(&output);
         assert!(output.status.success(), "{mpi:?}: {out}\n{err}");
