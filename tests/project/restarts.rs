@@ -261,8 +261,10 @@ fn a_job_of_which_a_rank_is_stopped_at_random_stalls_and_ends_with_the_same_bits
         said.contains(&format!("  rank {rank} differs from the others: stopped by a signal\n"))
     };
     // On a busy machine, the ranks may be silent for a short time before one is stopped.
-    let (stopped, code, said, weights) =
-        in_time(run, |(stopped, _, said, _)| stopped.is_some_and(|rank| is_named(said, rank)));
+    let were_in_time = |(stopped, code, said, _): &(Option<usize>, Option<i32>, String, _)| {
+        stopped.is_some_and(|rank| is_named(said, rank)) && *code == Some(0)
+    };
+    let (stopped, code, said, weights) = in_time(run, were_in_time);
     assert!(stopped.is_some_and(|rank| is_named(&said, rank)), "{stopped:?}: {said}");
     assert_eq!(code, Some(0), "{said}");
     assert!(said.contains("mpienv: attempt 0 failed: stalled, silent for "), "{said}");
