@@ -304,6 +304,22 @@ fn nodes_with_different_settings_are_named_with_both_values() {
     }
 }
 
+/// Asserts that no worker of two nodes has started, and that node 0 names both with their numbers.
+fn assert_numbers_differ(outputs: &[Output; 2], of_other: &str, options: &str) {
+    for output in outputs {
+        assert_eq!(output.status.code(), Some(3), "{options}: {}", said(output));
+        assert!(output.stdout.is_empty(), "a worker has started: {}", said(output));
+    }
+    let said = said(&outputs[0]);
+    assert!(
+        said.contains("node 0 (")
+            && said.contains(") has --nproc-per-node 2, and node 1 (")
+            && said.contains(&format!(") has --nproc-per-node {of_other}"))
+            && said.contains("pass one of the two on every node\n"),
+        "{options}: {said}"
+    );
+}
+
 #[test]
 fn nodes_with_different_numbers_of_workers_are_named_with_both_before_a_worker_starts() {
     for options in [&["--meet", PATIENT][..], &["--max-restarts", "1"], &["--stall-timeout", "9m"]]
@@ -312,19 +328,8 @@ fn nodes_with_different_numbers_of_workers_are_named_with_both_before_a_worker_s
         let nodes = [(0, 2), (1, 1)].map(|(rank, workers)| {
             piped(&mut node_of(workers, "numbers", rank, port, options, "echo up"))
         });
-        let [first, second] = nodes.map(|node| node.wait_with_output().unwrap());
-        for output in [&first, &second] {
-            assert_eq!(output.status.code(), Some(3), "{options:?}: {}", said(output));
-            assert!(output.stdout.is_empty(), "a worker has started: {}", said(output));
-        }
-        let said = said(&first);
-        assert!(
-            said.contains("node 0 (")
-                && said.contains(") has --nproc-per-node 2, and node 1 (")
-                && said.contains(") has --nproc-per-node 1")
-                && said.contains("pass one of the two on every node\n"),
-            "{options:?}: {said}"
-        );
+        let outputs = nodes.map(|node| node.wait_with_output().unwrap());
+        assert_numbers_differ(&outputs, "1", &format!("{options:?}"));
     }
 }
 
@@ -352,19 +357,7 @@ fn nodes_that_count_their_workers_meet_unasked_and_start_none_if_the_numbers_dif
         let counted = "mpienv: 2 workers on this node: CUDA_VISIBLE_DEVICES=0,1; waits for ";
         assert!(said(output).starts_with(counted), "{}", said(output));
     }
-    let [first, second] = run("0");
-    for output in [&first, &second] {
-        assert_eq!(output.status.code(), Some(3), "{}", said(output));
-        assert!(output.stdout.is_empty(), "a worker has started: {}", said(output));
-    }
-    let said = said(&first);
-    assert!(
-        said.contains("node 0 (")
-            && said.contains(") has --nproc-per-node 2, and node 1 (")
-            && said.contains(") has --nproc-per-node 1\n")
-            && said.contains("pass one of the two on every node\n"),
-        "{said}"
-    );
+    assert_numbers_differ(&run("0"), "1\n", "counted");
 }
 
 #[test]
