@@ -3,8 +3,9 @@
 mod auth;
 mod builder;
 mod choice;
+pub(crate) mod disagreement;
 pub(crate) mod foreign;
-pub(crate) mod lints;
+mod lints;
 mod nodes;
 mod parents;
 pub(crate) mod unplaced;
@@ -210,10 +211,11 @@ fn complete(place: &mut Place<'_>) -> Result<(), Error> {
 /// Returns what is suspicious about the place.
 fn lint(place: &mut Place<'_>, overrides: &Overrides) -> Vec<Finding> {
     let mut findings = mem::take(&mut place.placement.findings);
-    let others = lints::others(place);
+    let others = disagreement::others(place);
     let of_place = lints::findings(place, &others);
-    let is_disagreement =
-        |finding: &Finding| finding.code == lints::DISAGREE && finding.severity > Severity::Note;
+    let is_disagreement = |finding: &Finding| {
+        finding.code == disagreement::DISAGREE && finding.severity > Severity::Note
+    };
     let is_sure = overrides.launcher.is_some()
         || overrides.node.is_some()
         || of_place.iter().any(is_disagreement);
@@ -221,7 +223,7 @@ fn lint(place: &mut Place<'_>, overrides: &Overrides) -> Vec<Finding> {
     if let Some(unplaced) = place.unplaced.as_ref().filter(|_| is_alone) {
         findings.extend(unplaced::finding(unplaced, place.own.is_some()));
     } else if !is_sure {
-        findings.extend(lints::one_of_several(place, &others));
+        findings.extend(disagreement::one_of_several(place, &others));
     }
     findings.extend(of_place);
     findings

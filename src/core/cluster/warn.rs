@@ -5,7 +5,7 @@ use std::io;
 use std::io::Write;
 use std::sync::{Mutex, PoisonError};
 
-use crate::cluster::discover::{lints, unplaced};
+use crate::cluster::discover::{disagreement, unplaced};
 use crate::cluster::info::ClusterInfo;
 use crate::cluster::overrides;
 use crate::environment::Environment;
@@ -106,10 +106,10 @@ impl ClusterInfo {
             // launcher that sets each rank's variables anew gives none that is inherited.
             let can_be_same = !self.launcher().spec().is_always_seen;
             // Of processes that share a rank that is right for the first of them, the second warns.
-            let is_second = self.local_rank() == Some(1) && lints::is_low(&self.placement);
+            let is_second = self.local_rank() == Some(1) && disagreement::is_low(&self.placement);
             let is_of_place = |finding: &Finding| {
-                finding.code == lints::DISAGREE
-                    && (is_second || can_be_same && lints::is_first_by_any(&self.inherited))
+                finding.code == disagreement::DISAGREE
+                    && (is_second || can_be_same && disagreement::is_first_by_any(&self.inherited))
             };
             found.extend(warnings.filter(is_of_place));
         }
@@ -178,8 +178,9 @@ impl ClusterInfo {
     #[doc(hidden)]
     #[must_use]
     pub fn one_of_several(&self) -> Option<&Finding> {
-        let may_be =
-            |code| unplaced::is_unplaced(code) || code == lints::DISAGREE && self.world_size() == 1;
+        let may_be = |code| {
+            unplaced::is_unplaced(code) || code == disagreement::DISAGREE && self.world_size() == 1
+        };
         self.findings.iter().find(|finding| may_be(finding.code) && unplaced::is_warning(finding))
     }
 

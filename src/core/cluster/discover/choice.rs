@@ -2,7 +2,7 @@
 
 use std::cell::LazyCell;
 
-use super::lints::has_other_master;
+use super::disagreement::has_other_master;
 use super::unplaced;
 use crate::cluster::context::{CONTEXT, Context};
 use crate::cluster::{master, overrides};
