@@ -364,6 +364,7 @@ fn context_of(
         seen,
         said: [&info.earlier.said[..], &options.said].concat(),
         keeps_binding: info.earlier.keeps_binding || options.keeps_binding,
+        is_asked_alone: launcher == Launcher::Alone && info.has_launcher(),
     }
 }
 

@@ -1,6 +1,7 @@
 //! Batch systems and launchers that run in their jobs, in the variables that each one sets.
 
 use super::platforms::{Pairs, error, read};
+use crate::support::tool::clean;
 use mpienv::{ClusterInfo, Launcher, Severity};
 
 #[test]
@@ -189,6 +190,38 @@ fn a_script_of_a_job_that_calls_itself_rank_0_of_1_has_no_launcher_unless_it_is_
     assert!(with(&[("MPIENV_LAUNCHER", "alone")]).is_ok());
     assert!(with(&[("RANK", "1"), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "n0")]).is_ok());
     assert!(ClusterInfo::from_vars(by_image).unwrap().require_launcher().is_ok());
+}
+
+#[test]
+fn a_variable_refuses_rank_0_of_1_without_a_launcher_in_every_program() {
+    const REQUIRED: (&str, &str) = ("MPIENV_REQUIRE_LAUNCHER", "1");
+    let read = |vars: &[(&'static str, &'static str)]| {
+        ClusterInfo::from_vars([REQUIRED].iter().chain(vars).copied())
+    };
+    let error = read(&[]).unwrap_err().to_string();
+    assert!(error.starts_with("MPIENV_REQUIRE_LAUNCHER=\"1\": no launcher gives"), "{error}");
+    let script = read(&[("SLURM_JOB_ID", "7"), ("SLURM_NTASKS", "8")]).unwrap_err().to_string();
+    assert!(script.contains("srun did not start this process"), "{script}");
+    let task = [("SLURM_PROCID", "0"), ("SLURM_NTASKS", "1"), ("SLURM_STEP_ID", "0")];
+    for placed in
+        [&task[..], &[("RANK", "0"), ("WORLD_SIZE", "1")], &[("MPIENV_LAUNCHER", "alone")]]
+    {
+        assert!(read(placed).is_ok(), "{placed:?}");
+    }
+    assert!(ClusterInfo::from_vars([("MPIENV_REQUIRE_LAUNCHER", "0")]).is_ok());
+
+    for (words, refused) in [
+        ("exec -- true", true),
+        ("launch --nproc-per-node 1 -- true", true),
+        ("launch --nnodes 1 --nproc-per-node 1 -- mpienv exec -- true", false),
+        ("simulate --nodes 1 --ppn 2 --launcher slurm -- mpienv exec -- true", false),
+        ("exec --launcher alone -- mpienv exec -- mpienv exec -- true", false),
+    ] {
+        let output = clean("mpienv").args(words.split(' ')).envs([REQUIRED]).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(said.contains("pass --nnodes 1"), refused, "{words}: {said}");
+        assert_eq!(output.status.code(), Some(i32::from(refused)), "{words}: {said}");
+    }
 }
 
 #[test]

@@ -248,6 +248,7 @@ fn a_setting_that_is_empty_or_no_value_of_its_variable_is_refused_with_what_it_m
     for (name, value, why) in [
         ("MPIENV_ASK", "maybe", "\"maybe\": not a whole number from 0"),
         ("MPIENV_QUIET", "maybe", "\"maybe\": not 0 or 1 (silences warnings)"),
+        ("MPIENV_REQUIRE_LAUNCHER", "yes", "\"yes\": not 0 or 1 (refuses a process"),
         (
             "MPIENV_PORT_RANGE",
             "30000-20000",

@@ -63,6 +63,8 @@ const FORM: &str = "1";
 
 /// The value of `binding` for a program that keeps the launcher's binding to cores.
 const KEPT: &str = "kept";
+/// The value of `alone` for a process by itself that a user asked for.
+const ASKED: &str = "asked";
 
 /// Variables as they were at one moment: name -> hash of the value. Unset variables are absent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -181,6 +183,8 @@ pub(crate) struct Context {
     pub said: Vec<String>,
     /// Whether the program keeps the launcher's binding to cores.
     pub keeps_binding: bool,
+    /// Whether a user asked for a process by itself.
+    pub is_asked_alone: bool,
 }
 
 impl Context {
@@ -225,6 +229,7 @@ impl Context {
             seen: Seen::default(),
             said: Vec::new(),
             keeps_binding: false,
+            is_asked_alone: false,
         };
         for word in words {
             match word.split_once('=') {
@@ -239,6 +244,7 @@ impl Context {
                     context.said = codes.split(',').map(str::to_owned).collect()
                 }
                 Some(("binding", KEPT)) => context.keeps_binding = true,
+                Some(("alone", ASKED)) => context.is_asked_alone = true,
                 _ => {
                     let (name, hash) = word.split_once(':')?;
                     context.seen.0.insert(name.to_owned(), u64::from_str_radix(hash, 16).ok()?);
@@ -259,6 +265,7 @@ impl Context {
             ("local", self.local.map(numbers)),
             ("said", Some(self.said.join(",")).filter(|said| !said.is_empty())),
             ("binding", self.keeps_binding.then(|| KEPT.to_owned())),
+            ("alone", self.is_asked_alone.then(|| ASKED.to_owned())),
         ] {
             text += &value.map(|value| format!(" {name}={value}")).unwrap_or_default();
         }
@@ -302,6 +309,7 @@ mod tests {
             seen,
             said,
             keeps_binding: true,
+            is_asked_alone: true,
         };
         assert_eq!(Context::parse(&context.to_text()), Some(context));
         for bad in ["1", "2 user", "1 nobody", "1 user RANK", "1 user RANK:x", "user", "1  user"] {

@@ -20,6 +20,7 @@ use crate::cluster::info::{Carried, ClusterInfo, Earlier, Inherited};
 use crate::cluster::interface::{Interface, OwnAddr, OwnInterface};
 use crate::cluster::master::{Meeting, Scope};
 use crate::cluster::overrides::{ASKED, Overrides, RESTART_COUNT};
+use crate::cluster::warn::is_on;
 use crate::cluster::{device, master, nccl, overrides, threads};
 use crate::environment::Environment;
 use crate::error::{Error, Reason};
@@ -67,7 +68,7 @@ impl ClusterInfoBuilder {
             said,
             threads: place.threads,
         };
-        Ok(ClusterInfo {
+        let info = ClusterInfo {
             inherited: Inherited(whole.clone()),
             placement: place.placement,
             surroundings,
@@ -76,7 +77,11 @@ impl ClusterInfoBuilder {
             earlier,
             findings,
             endpoints: None,
-        })
+        };
+        if !is_on(whole, overrides::REQUIRE_LAUNCHER) {
+            return Ok(info);
+        }
+        info.require_launcher().map_err(|error| error.of(overrides::REQUIRE_LAUNCHER).found("1"))
     }
 
     /// Reads this process's place from the selected launcher's variables or from the overrides.

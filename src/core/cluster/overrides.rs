@@ -38,6 +38,8 @@ pub(crate) use crate::environment::TOKEN;
 pub const ASK: &str = "MPIENV_ASK";
 /// Silences the warnings of every program.
 pub(crate) const QUIET: &str = "MPIENV_QUIET";
+/// Refuses a process that no launcher has started, in every program.
+pub(crate) const REQUIRE_LAUNCHER: &str = "MPIENV_REQUIRE_LAUNCHER";
 /// Names a file that holds the token.
 pub(crate) const TOKEN_FILE: &str = "MPIENV_TOKEN_FILE";
 /// How the ranks authenticate, other than by a token.
@@ -166,13 +168,17 @@ impl Overrides {
 /// Rejects values of variables that not every process reads, which would otherwise go unnoticed.
 fn check_others(environment: &Environment) -> Result<(), Error> {
     environment.setting::<u32>(ASK)?;
-    match environment.setting_text(QUIET)? {
-        None | Some("0" | "1") => Ok(()),
-        Some(text) => {
-            let reason = "not 0 or 1 (silences warnings)";
-            Err(Error::of_setting(reason, QUIET, text))
+    for (name, reason) in [
+        (QUIET, "not 0 or 1 (silences warnings)"),
+        (REQUIRE_LAUNCHER, "not 0 or 1 (refuses a process that no launcher has started)"),
+    ] {
+        if let Some(text) =
+            environment.setting_text(name)?.filter(|text| !["0", "1"].contains(text))
+        {
+            return Err(Error::of_setting(reason, name, text));
         }
     }
+    Ok(())
 }
 
 fn or_else<T: Clone>(

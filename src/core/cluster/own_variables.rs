@@ -30,6 +30,10 @@ pub const OWN_VARIABLES: &[(&str, &str)] = &[
     ),
     ("MPIENV_THREADS", "The threads of each rank of exec and launch: share, keep, or a number."),
     ("MPIENV_QUIET", "1 silences warnings."),
+    (
+        "MPIENV_REQUIRE_LAUNCHER",
+        "1 refuses a process that no launcher has started, instead of taking it for rank 0 of 1.",
+    ),
     ("MPIENV_MPI_LIB, MPIENV_PMIX_LIB", "The libraries of MPI and PMIx to load."),
     ("MPIENV_RESTART_COUNT", "Set by launch: the number of the attempt, from 0."),
     ("MPIENV_LAUNCH_...", "Set by launch, which finds what its workers started by this name."),

@@ -126,6 +126,7 @@ impl ClusterInfo {
     /// `MPIENV_LAUNCHER=alone` say on purpose that there is one rank, and are accepted. Where a
     /// finding shows that the process is one of several, only `MPIENV_LAUNCHER` is (`alone`, or the
     /// name of the launcher that gave the place): `RANK=0` and `WORLD_SIZE=1` may come from an image.
+    /// `MPIENV_REQUIRE_LAUNCHER=1` in the environment makes every reading do so.
     ///
     /// ```
     /// use mpienv::ClusterInfo;
@@ -151,9 +152,7 @@ impl ClusterInfo {
     /// and how to start the program.
     pub fn require_launcher(self) -> Result<ClusterInfo, Error> {
         let sign = self.one_of_several();
-        // What `MPIENV_LAUNCHER` or a builder selects has another source.
-        let has_launcher = self.placement.launcher.source != NO_VARIABLES;
-        if has_launcher && (self.world_size() > 1 || sign.is_none()) {
+        if self.has_launcher() && (self.world_size() > 1 || sign.is_none()) {
             return Ok(self);
         }
         let is_note = |finding: &&Finding| unplaced::is_unplaced(finding.code);
@@ -171,6 +170,13 @@ impl ClusterInfo {
             false => format!("{start}, or set {BY_ITSELF}"),
         };
         Err(Error::new(Reason::NoLauncher(what), remedy))
+    }
+
+    /// Returns whether a launcher gave this place, or a user asked for a process by itself.
+    pub(crate) fn has_launcher(&self) -> bool {
+        // What `MPIENV_LAUNCHER`, a builder or an mpienv around this process selects has another
+        // source.
+        self.placement.launcher.source != NO_VARIABLES
     }
 
     /// Returns the warning that this process is probably one of several: by signs of a job, or as
@@ -196,5 +202,10 @@ impl ClusterInfo {
 
 /// Returns whether a user wants no warnings.
 pub fn is_silenced(environment: &Environment) -> bool {
-    environment.get(overrides::QUIET).is_some_and(|value| !["", "0"].iter().any(|no| value == *no))
+    is_on(environment, overrides::QUIET)
+}
+
+/// Returns whether a variable that may be 0 or 1 is set, and is not 0.
+pub(super) fn is_on(environment: &Environment, name: &str) -> bool {
+    environment.get(name).is_some_and(|value| !["", "0"].iter().any(|no| value == *no))
 }

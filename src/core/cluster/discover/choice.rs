@@ -167,7 +167,7 @@ fn innermost<'a>(environment: &'a Environment, context: &Context) -> Result<Choi
             format!("keep the variables that mpienv set for this process, or unset {CONTEXT} too");
         Error::new(Reason::LauncherAbsent(context.launcher), remedy).of(CONTEXT)
     })?;
-    let source = marker.shown();
+    let source = if context.is_asked_alone { CONTEXT.into() } else { marker.shown() };
     Ok(Choice { is_of_context: true, ..Choice::new(marker, source) })
 }
 
