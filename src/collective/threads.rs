@@ -3,9 +3,10 @@
 //! They share memory, as processes of one host do, and no variable of a launcher is read. Each pair
 //! of ranks takes two of the process's open files.
 
+use std::io;
 use std::panic::resume_unwind;
-use std::sync::OnceLock;
-use std::thread;
+use std::sync::{Arc, Barrier, OnceLock, PoisonError, RwLock};
+use std::thread::{self, Scope, ScopedJoinHandle};
 use std::time::Duration;
 
 use super::error::{CollectiveError, Result};
@@ -14,6 +15,12 @@ use super::hosts;
 use super::tcp::Tcp;
 use crate::rendezvous::LONGEST_TIMEOUT;
 use crate::value::rank::Rank;
+
+/// Memory in bytes, set aside so that started threads can exit if no further thread can be started.
+const RESERVE: usize = 8 << 20;
+/// Memory in bytes that must be free to start a thread. Of more than 32 MiB, glibc keeps nothing
+/// when it is freed.
+const ROOM: usize = 33 << 20;
 
 /// One of several ranks in one process. Move it to its thread and convert it to a [`Group`] there.
 #[derive(Debug)]
@@ -73,7 +80,7 @@ pub fn group(size: u32, timeout: Duration) -> Result<Vec<ThreadRank>> {
 /// ```
 ///
 /// # Errors
-/// As [`group`].
+/// As [`group`], or if a thread cannot be started. Then `work` has run on none of the ranks.
 ///
 /// # Panics
 /// If `work` panics, with the first panic: those of other ranks may follow from it.
@@ -84,32 +91,58 @@ pub fn run<T: Send>(
 ) -> Result<Vec<T>> {
     let ranks = group(size, timeout)?;
     let first_panic = OnceLock::new();
+    // Ranks start to work only after every thread has started. If memory runs out while threads are
+    // being started, a working rank would run out of memory too, which aborts the process.
+    let all_started = RwLock::new(true);
+    let mut starting = all_started.write().unwrap_or_else(PoisonError::into_inner);
     thread::scope(|scope| {
-        let (work, first_panic) = (&work, &first_panic);
-        let start = |(index, rank): (usize, ThreadRank)| {
+        let (work, first_panic, all_started) = (&work, &first_panic, &all_started);
+        let reserve = Vec::<u8>::with_capacity(RESERVE);
+        let mut threads = Vec::new();
+        let started: Result<()> = ranks.into_iter().enumerate().try_for_each(|(index, rank)| {
             let run = move || {
                 let mut group = rank.into();
                 // Dropped before the group, from which the other ranks learn of the panic.
                 let _noting = NotingPanic { index, first_panic };
-                work(&mut group)
+                let is_ready = *all_started.read().unwrap_or_else(PoisonError::into_inner);
+                is_ready.then(|| work(&mut group))
             };
-            thread::Builder::new().spawn_scoped(scope, run)
-        };
-        let mut threads = Vec::new();
-        // If a thread cannot be started, the other ranks learn that its rank has left.
-        let started = ranks.into_iter().enumerate().try_for_each(|rank| {
-            threads.push(start(rank)?);
+            let thread = start(scope, run).map_err(|error| CollectiveError::Argument {
+                call: "threads::run",
+                reason: format!("rank {index} of {size} cannot be started: {error}"),
+            });
+            threads.push(thread?);
             Ok(())
         });
+        *starting = started.is_ok();
+        drop((reserve, starting));
         let mut results: Vec<_> = threads.into_iter().map(|thread| thread.join()).collect();
-        started.map_err(CollectiveError::Socket)?;
+        started?;
         if let Some(&first) = first_panic.get() {
             results.swap(0, first);
         }
         let result =
-            |result: thread::Result<T>| result.unwrap_or_else(|panic| resume_unwind(panic));
-        Ok(results.into_iter().map(result).collect())
+            |result: thread::Result<_>| result.unwrap_or_else(|panic| resume_unwind(panic));
+        Ok(results.into_iter().filter_map(result).collect())
     })
+}
+
+/// Starts a thread if it has enough memory to start: one that has only its stack aborts the
+/// process.
+fn start<'scope, T: Send + 'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    run: impl FnOnce() -> T + Send + 'scope,
+) -> io::Result<ScopedJoinHandle<'scope, T>> {
+    Vec::<u8>::new().try_reserve_exact(ROOM)?;
+    let has_started = Arc::new(Barrier::new(2));
+    let started = Arc::clone(&has_started);
+    let thread = thread::Builder::new().spawn_scoped(scope, move || {
+        started.wait();
+        run()
+    })?;
+    // What the thread allocates to start is no longer free when the next one is checked.
+    has_started.wait();
+    Ok(thread)
 }
 
 /// Notes the rank whose thread panics first.

@@ -42,6 +42,6 @@ fn a_run_without_more_open_files_names_the_limit() {
     let output = command.arg(env!("CARGO_BIN_EXE_quickstart")).output().unwrap();
     assert_fails(
         &output,
-        "Too many open files (os error 24); check this host's network and its limit of open files; use fewer --threads, or raise the limits (`ulimit -n`)",
+        "Too many open files (os error 24); check this host's network and its limit of open files; use fewer --threads, or raise the limits (`ulimit -n`, `ulimit -u`, `ulimit -v`)",
     );
 }

@@ -3,14 +3,14 @@
 mod folder;
 mod network;
 mod options;
-mod threads;
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::{Mutex, PoisonError};
 
 use mpienv::ClusterInfo;
-use mpienv::collective::Group;
+use mpienv::collective::{Group, threads};
 use mpienv_sharding::checkpoint::{Checkpoint, RunId};
 use mpienv_sharding::error::{Error, READER_GONE, Reach, TRAINING_FAILED};
 use mpienv_sharding::exchange::gather;
@@ -61,7 +61,7 @@ fn train(options: &Training, out: &mut (dyn Write + Send)) -> Result<(), Error> 
             )));
         }
         info.starting(count).warn();
-        return threads::train(options, count, out);
+        return train_threads(options, count, out);
     }
     // Omit the transport's name. A rank that cannot start still connects, to tell the others why.
     let warn = |text: &str| job::say("quickstart", &text);
@@ -70,6 +70,35 @@ fn train(options: &Training, out: &mut (dyn Write + Send)) -> Result<(), Error> 
         let prepared = prepared.as_ref().map_err(Error::clone);
         train_rank(options, prepared, group, |line, _| print(line.as_bytes(), out))
     })
+}
+
+/// Trains `count` ranks as threads of this process. Rank 0 writes the lines of all.
+fn train_threads(
+    options: &Training,
+    count: u32,
+    out: &mut (dyn Write + Send),
+) -> Result<(), Error> {
+    let out = Mutex::new(out);
+    let prepared = Prepared::new(options, count)?;
+    let results = threads::run(count, options.timeout, |group| {
+        train_rank(options, Ok(&prepared), group, |line, group| {
+            let lines = group.all_gather(line.as_bytes())?.concat();
+            if !group.rank().is_first() {
+                return Ok(());
+            }
+            print(&lines, *out.lock().unwrap_or_else(PoisonError::into_inner))
+        })
+    });
+    let results = results.map_err(|error| {
+        Error::input(format!(
+            "the threads of {count} ranks cannot be started: {error}; use fewer --threads, or \
+             raise the limits (`ulimit -n`, `ulimit -u`, `ulimit -v`)"
+        ))
+    });
+    // If one rank fails, the others report it as lost. The cause is that rank's error.
+    let errors = results?.into_iter().filter_map(Result::err);
+    let cause = errors.min_by_key(|error| matches!(error.reach, Reach::Lost | Reach::Other));
+    cause.map_or(Ok(()), Err)
 }
 
 fn print(text: &[u8], out: &mut dyn Write) -> Result<(), Error> {
