@@ -210,7 +210,8 @@ fn links_lead_somewhere() {
             let target =
                 if file.is_empty() { page.clone() } else { page.parent().unwrap().join(file) };
             assert!(target.exists(), "{}: {link}", page.display());
-            let headings = || fs::read_to_string(&target).unwrap().to_lowercase().replace(' ', "-");
+            let text = || fs::read_to_string(&target).unwrap().to_lowercase();
+            let headings = || text().replace(' ', "-").replace('.', "");
             assert!(
                 heading.is_empty() || headings().contains(&format!("#-{heading}\n")),
                 "{}: {link}",
