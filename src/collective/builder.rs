@@ -191,8 +191,8 @@ impl<'a> GroupBuilder<'a> {
     /// use mpienv::ClusterInfo;
     /// use mpienv::collective::Group;
     ///
-    /// let vars = [("SLURM_JOB_ID", "7"), ("SLURM_NTASKS", "8")];
-    /// let group = Group::builder(&ClusterInfo::from_vars(vars)?).quiet(true).connect()?;
+    /// let misspelled = [("MPIENV_MASTER", "node-0")];
+    /// let group = Group::builder(&ClusterInfo::from_vars(misspelled)?).quiet(true).connect()?;
     /// assert_eq!(group.size(), 1);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -284,11 +284,25 @@ impl<'a> GroupBuilder<'a> {
     ///
     /// # Errors
     /// If a rank does not arrive in time, the ranks cannot be connected, or the backend cannot be
-    /// used.
+    /// used. Also if this process would be the only rank although it is probably one of several, as
+    /// in a batch script without `srun`; with `MPIENV_LAUNCHER=alone`, it is the only one.
+    ///
+    /// ```
+    /// use mpienv::{ClusterInfo, collective::Group};
+    ///
+    /// let script = [("SLURM_JOB_ID", "7"), ("SLURM_NTASKS", "8")];
+    /// let error = Group::connect(&ClusterInfo::from_vars(script)?).unwrap_err();
+    /// assert!(error.to_string().contains("srun did not start this process"));
+    ///
+    /// let alone = script.into_iter().chain([("MPIENV_LAUNCHER", "alone")]);
+    /// assert_eq!(Group::connect(&ClusterInfo::from_vars(alone)?)?.size(), 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn connect(self) -> Result<Group, CollectiveError> {
         let GroupBuilder { info, backend, quiet, meets_at, listener, on_lost, hints, .. } = self;
         let calls = self.timeout;
         let timeouts = Timeouts { connecting: self.connect_timeout.unwrap_or(calls), calls };
+        info.refuse_one_of_several()?;
         if !quiet {
             info.warn();
         }

@@ -149,11 +149,17 @@ pub(crate) fn measure(
     let mesh = measures.mesh.map(|most| Mesh::meet(info, &rendezvous, most)).transpose()?;
     let mut others = Connections::meet(&rendezvous)?;
     if let Some(map) = map {
-        map.mesh = mesh.map(|mesh| mesh.lead(&mut others)).transpose()?;
-        if measures.compute {
-            map.compute = Some(compute::lead(&mut others, map)?);
-        }
-        return others.end();
+        let outcome = lead(map, mesh, measures, &mut others);
+        let outcome = outcome.map_err(|error| map.named(error));
+        // The others must not take the end of rank 0's connections for that of rank 0.
+        let order = match &outcome {
+            Err(CheckError::LostRank { rank, host, reason }) => {
+                Order::Lost { rank: *rank, host: host.clone(), reason: reason.clone() }
+            }
+            _ => Order::End,
+        };
+        let ended = others.end(&order);
+        return outcome.and(ended);
     }
     loop {
         match (others.next()?, &mesh) {
@@ -163,9 +169,26 @@ pub(crate) fn measure(
                 }
             }
             (Order::Compute, _) => others.say(&compute::speed())?,
+            (Order::Lost { rank, host, reason }, _) => {
+                return Err(CheckError::LostRank { rank, host, reason });
+            }
             (Order::Measure { .. }, None) | (Order::End, _) => return Ok(()),
         }
     }
+}
+
+/// Lets the ranks measure, on rank 0.
+fn lead(
+    map: &mut JobMap,
+    mesh: Option<Mesh>,
+    measures: Measures,
+    others: &mut Connections,
+) -> Result<(), CheckError> {
+    map.mesh = mesh.map(|mesh| mesh.lead(others)).transpose()?;
+    if measures.compute {
+        map.compute = Some(compute::lead(others, map)?);
+    }
+    Ok(())
 }
 
 /// Returns the rendezvous of all ranks of this process's job, in this attempt. Rank 0 listens on its
@@ -367,9 +390,16 @@ pub(crate) enum CheckError {
     /// All ranks met, and a rank runs a command that meets for another purpose.
     #[error("rank {rank} runs `mpienv {its}`, and rank 0 runs `mpienv {own}`; {SAME_COMMAND}")]
     OtherCommand { rank: u32, its: String, own: String },
-    /// A rank left while something was measured.
+    /// The GPUs could not be measured.
+    #[cfg_attr(not(feature = "gpu"), expect(dead_code, reason = "only GPUs fail so"))]
     #[error("{text}")]
     Measurement { kind: ErrorKind, text: String },
+    /// A rank left while something was measured. The host is empty if only its rank is known.
+    #[error(
+        "rank {rank}{} was lost while the ranks measured: {reason}; look for an error that rank {rank} printed, or for what killed it (memory, the launcher)",
+        if .host.is_empty() { String::new() } else { format!(" on {host}") }
+    )]
+    LostRank { rank: u32, host: String, reason: String },
     /// This rank cannot listen or wait.
     #[error("cannot open a socket to measure with: {0}; look at the limits of this process")]
     Socket(io::Error),
@@ -384,6 +414,7 @@ impl CheckError {
             self,
             CheckError::Rendezvous(Mismatch { .. } | Missing { .. } | Lost { .. })
                 | CheckError::Inconsistent { .. }
+                | CheckError::LostRank { rank: 1.., .. }
         )
     }
 
@@ -401,6 +432,9 @@ impl CheckError {
 
     /// Returns the hosts of which no rank arrived, if the launcher says which ranks each has.
     pub(crate) fn absent_hosts(&self, info: &ClusterInfo) -> Vec<String> {
+        if let CheckError::LostRank { host, .. } = self {
+            return vec![host.clone()];
+        }
         // With a wrong address of the master, none could arrive.
         let missing = self.missing().filter(|_| matches!(self, CheckError::Rendezvous(_)));
         let (missing, hosts) = (missing.unwrap_or_default(), info.ranks_per_host());
@@ -425,6 +459,7 @@ impl CheckError {
             | CheckError::Master { error, .. }
             | CheckError::PortInUse { error, .. } => error.kind(),
             CheckError::Measurement { kind, .. } => *kind,
+            CheckError::LostRank { .. } => ErrorKind::Lost,
             CheckError::Inconsistent { .. }
             | CheckError::Report(_)
             | CheckError::OtherCommand { .. }

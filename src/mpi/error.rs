@@ -44,6 +44,9 @@ pub enum MpiError {
          first communicator or group, or use another backend for the second"
     )]
     AlreadyInitialized,
+    /// No launcher's variables place this process, but it is probably one of several.
+    #[error(transparent)]
+    Environment(#[from] mpienv_core::Error),
     /// This process has asked the launcher for rank 0's host, and `MPI_Init` would abort it.
     #[error(
         "this process has asked the launcher for rank 0's host, and cannot use MPI after that: initialize MPI without \
@@ -199,11 +202,15 @@ impl MpiError {
     /// Returns what the error means for an exit code.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
-        use MpiError::{Call, Differs, NoLibrary, NotRecognized, ThreadLevel, TimedOut};
+        use MpiError::{
+            Call, Differs, Environment, NoLibrary, NotRecognized, ThreadLevel, TimedOut,
+        };
         match self {
-            NoLibrary { .. } | NotRecognized { .. } | ThreadLevel { .. } | Differs { .. } => {
-                ErrorKind::Environment
-            }
+            NoLibrary { .. }
+            | NotRecognized { .. }
+            | ThreadLevel { .. }
+            | Differs { .. }
+            | Environment(_) => ErrorKind::Environment,
             Call { call, text, .. } => failure(call, text).0,
             TimedOut { .. } => ErrorKind::TimedOut,
             _ => ErrorKind::Refused,
@@ -266,9 +273,10 @@ fn cause(library: &Path, version: &str, mpi: Rank, starts_mpi: bool, is_chosen: 
              do without MPI; if mpirun did start it, {library} ({version}) belongs to another MPI: set MPIENV_MPI_LIB"
         ),
         1 => format!(
-            "{library} ({version}) did not find the launcher, so each process is a world of size 1, and belongs to \
-             another MPI: start the job with the mpiexec of that library (under Slurm: srun --mpi=pmix or pmi2), set \
-             MPIENV_MPI_LIB to the libmpi of the launcher or unset it, or do without MPI"
+            "{library} ({version}) did not find the launcher, so each process is a world of size 1, because it belongs to \
+             another MPI or the variables are left from another job: start the job with the mpiexec of that library \
+             (under Slurm: srun --mpi=pmix or pmi2), set MPIENV_MPI_LIB to the libmpi of the launcher or unset it, unset \
+             the variables, or do without MPI"
         ),
         _ if is_chosen => {
             "MPIENV_LAUNCHER chooses this launcher, and another one started the process: unset \

@@ -2,6 +2,8 @@
 
 use super::platforms::{Pairs, error, read};
 use crate::support::tool::clean;
+use mpienv::collective::Group;
+use mpienv::mpi::World;
 use mpienv::{ClusterInfo, Launcher, Severity};
 
 #[test]
@@ -219,7 +221,7 @@ fn a_variable_refuses_rank_0_of_1_without_a_launcher_in_every_program() {
     ] {
         let output = clean("mpienv").args(words.split(' ')).envs([REQUIRED]).output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(said.contains("pass --nnodes 1"), refused, "{words}: {said}");
+        assert_eq!(said.contains("MPIENV_REQUIRE_LAUNCHER=\"1\": "), refused, "{words}: {said}");
         assert_eq!(output.status.code(), Some(i32::from(refused)), "{words}: {said}");
     }
 }
@@ -263,4 +265,23 @@ fn the_only_rank_of_one_launcher_that_is_another_ranks_place_by_the_other_has_no
     assert!(error.contains("Open MPI says rank 0 of 1"), "{error}");
     assert!(error.contains("MPIENV_LAUNCHER=open-mpi"), "{error}");
     assert!(ClusterInfo::from_vars(of_open_mpi).unwrap().require_launcher().is_ok());
+}
+
+#[test]
+fn a_group_and_mpis_world_refuse_a_process_that_is_probably_one_of_several() {
+    let script = [("SLURM_JOB_ID", "7"), ("SLURM_NTASKS", "8")];
+    let info = ClusterInfo::from_vars(script).unwrap();
+    for error in [
+        Group::builder(&info).quiet(true).connect().unwrap_err().to_string(),
+        World::init(&info).unwrap_err().to_string(),
+    ] {
+        assert!(error.contains("srun did not start this process"), "{error}");
+        assert!(error.contains("MPIENV_LAUNCHER=alone for a process by itself"), "{error}");
+    }
+    for chosen in [
+        ClusterInfo::from_vars(script.into_iter().chain([("MPIENV_LAUNCHER", "alone")])).unwrap(),
+        ClusterInfo::builder().vars(script).launcher(Launcher::Alone).read().unwrap(),
+    ] {
+        assert_eq!(Group::connect(&chosen).unwrap().size(), 1);
+    }
 }

@@ -4,7 +4,9 @@
 use std::process::{Command, Output};
 
 use crate::launchers::output_of;
+use crate::support::copy::copy_for_all_users;
 use crate::support::python::from_python;
+use crate::support::root::is_root;
 use crate::support::slurm::Slurm;
 use crate::support::tool::{clean, is_there};
 
@@ -116,6 +118,26 @@ fn ranks_of_hydra_without_its_variables_warn() {
     if is_there("mpiexec.hydra") {
         assert_warns(|| with(clean("mpiexec.hydra"), &["-n", "2"]), "Hydra", 2);
         assert_silent(with(clean("mpiexec.hydra"), &["-n", "1"]));
+    }
+}
+
+/// Another user cannot read which file the launcher's process runs, only the name by which it was
+/// called.
+#[test]
+fn ranks_that_become_another_user_without_their_variables_warn() {
+    if !is_there("setpriv") || !is_root() {
+        return;
+    }
+    let folder = tempfile::Builder::new().tempdir_in("/tmp").unwrap();
+    let mpienv = copy_for_all_users(env!("CARGO_BIN_EXE_mpienv"), folder.path());
+    let launchers = [("mpirun", mpirun as fn(&str) -> Command), ("mpiexec.mpich", clean)];
+    for (name, command) in launchers.into_iter().filter(|(name, _)| is_there(name)) {
+        for (count, warnings) in [("1", 0), ("2", 2)] {
+            let mut command = with(command(name), &["-n", count, "setpriv", "--reuid=65534"]);
+            command.args(["--clear-groups", "env", "-i"]).arg(&mpienv).args(["exec", "--", "true"]);
+            let said = stderr(output_of(&mut command));
+            assert_eq!(said.matches("[variables-lost]").count(), warnings, "{name}: {said}");
+        }
     }
 }
 

@@ -186,11 +186,16 @@ fn what_mpienv_has_set_around_the_only_rank_of_an_inner_job_is_no_sign_of_severa
                 if inner.launcher() == Launcher::User {
                     continue;
                 }
+                let around = ClusterInfo::from_vars(vars.clone()).unwrap();
                 let vars = over(&vars, inner.environment(0).unwrap());
                 let mut warnings = ClusterInfo::from_vars(vars).unwrap().warnings();
                 // A script that sets only some of its variables is another matter.
-                warnings
-                    .retain(|one| !["stale-agent-store", "partly-inherited"].contains(&one.code));
+                let mut others = vec!["stale-agent-store", "partly-inherited"];
+                // So is a rank other than the first by the outer launcher's own variables.
+                if around.rank().index() > 0 && around.launcher() != Launcher::User {
+                    others.push("launchers-disagree");
+                }
+                warnings.retain(|one| !others.contains(&one.code));
                 let outer = job(&outer, 1, 1).launcher();
                 assert_eq!(warnings, [], "{} in {between} of {outer}", inner.launcher());
             }
@@ -525,4 +530,18 @@ fn ranks_that_a_script_sets_in_a_worker_without_their_places_on_the_node_are_rep
     let show = "eval \"$(mpienv export)\"; RANK=1 WORLD_SIZE=2 mpienv show";
     let found = lines(&mut nested(show));
     assert!(found.iter().any(|line| line.contains("warning [partly-inherited]: ")), "{found:?}");
+}
+
+#[test]
+fn a_job_of_one_process_in_each_rank_that_mpienv_has_placed_warns_on_all_but_the_first() {
+    let outer = Job::open_mpi().per_node(2).build().unwrap();
+    let one = Job::torchrun().number(1).build().unwrap();
+    for (rank, warnings) in [(0, 0), (1, 1)] {
+        let read = |vars: &Environment| ClusterInfo::from_environment(vars).unwrap().marked();
+        let placed = applied(outer.environment(rank).unwrap(), read);
+        let below = ClusterInfo::from_vars(over(&placed, one.environment(0).unwrap())).unwrap();
+        assert_eq!((below.launcher(), below.world_size()), (Launcher::Torchrun, 1));
+        let codes = below.warnings().into_iter().filter(|one| one.code == "launchers-disagree");
+        assert_eq!(codes.count(), warnings, "rank {rank}");
+    }
 }

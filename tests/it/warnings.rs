@@ -415,10 +415,21 @@ fn rust_programs_warn_as_the_command_does() {
             .starts_with("warning [launchers-disagree]: ")
     );
     assert_eq!(said_by(&mut example("cluster_info"), &second), "");
-    // It connects twice.
-    assert_eq!(said_by(&mut example("collective_twice"), SCRIPT), by_command);
-    assert_eq!(said_by(&mut example("collective_twice"), &quiet), "");
-    assert_eq!(said_by(example("collective_twice").arg("quiet"), SCRIPT), "");
+    // It connects twice. A group of one rank is refused there, but not a place that is only suspicious.
+    for vars in [SCRIPT, &quiet] {
+        let output = example("collective_twice").env_clear().envs(vars.iter().copied()).output();
+        let Output { status, stderr, .. } = output.unwrap();
+        let stderr = String::from_utf8(stderr).unwrap();
+        assert!(
+            !status.success() && stderr.contains("srun did not start this process"),
+            "{stderr}"
+        );
+    }
+    let misspelled = [MISSPELLED, &[("MPIENV_QUIET", "1")]].concat();
+    let by_command = run(&["exec", "--", "true"], &[MISSPELLED]).2;
+    assert_eq!(said_by(&mut example("collective_twice"), MISSPELLED), by_command);
+    assert_eq!(said_by(&mut example("collective_twice"), &misspelled), "");
+    assert_eq!(said_by(example("collective_twice").arg("quiet"), MISSPELLED), "");
 }
 
 #[test]

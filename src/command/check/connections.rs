@@ -11,8 +11,8 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::CheckError;
+use crate::printable;
 use crate::rendezvous::Rendezvous;
-use crate::{ErrorKind, printable};
 
 /// How long an end may be silent. A rank that measures sends no heartbeat meanwhile.
 const SILENCE: Duration = Duration::from_secs(120);
@@ -28,6 +28,8 @@ pub(super) enum Order {
     Compute,
     /// Everything is measured.
     End,
+    /// This rank was lost, which ends the check.
+    Lost { rank: u32, host: String, reason: String },
 }
 
 /// This rank's end of the connections: to all other ranks, or to rank 0.
@@ -103,8 +105,8 @@ impl Connections {
     }
 
     /// Ends the check on rank 0, for all ranks.
-    pub(super) fn end(mut self) -> Result<(), CheckError> {
-        self.say(&Order::End)?;
+    pub(super) fn end(mut self, order: &Order) -> Result<(), CheckError> {
+        self.say(order)?;
         self.star.close(FAREWELL);
         Ok(())
     }
@@ -113,9 +115,6 @@ impl Connections {
 impl CheckError {
     fn lost(rank: u32, error: &io::Error) -> CheckError {
         let reason = printable(error.to_string().as_bytes());
-        let text = format!(
-            "rank {rank} was lost while the ranks measured: {reason}; look for an error that rank {rank} printed, or for what killed it (memory, the launcher)"
-        );
-        CheckError::Measurement { kind: ErrorKind::Lost, text }
+        CheckError::LostRank { rank, host: String::new(), reason }
     }
 }

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
+use super::CheckError;
 use super::Measures;
 use super::measurement::{Measurement, grouped, named};
 use crate::command::protection::Protection;
@@ -74,6 +75,14 @@ impl JobMap {
     pub(crate) fn hosts(&self) -> Vec<(&str, Vec<(u32, &RankReport)>)> {
         let ranks = (0..).zip(&self.ranks);
         grouped(ranks.map(|(rank, report)| ((rank, report), report.host.as_str())))
+    }
+
+    /// Adds the host to the loss of a rank.
+    pub(super) fn named(&self, error: CheckError) -> CheckError {
+        let CheckError::LostRank { rank, reason, .. } = error else { return error };
+        let report = self.ranks.get(rank as usize);
+        let host = report.map(|report| report.host.clone()).unwrap_or_default();
+        CheckError::LostRank { rank, host, reason }
     }
 
     /// Returns the map with what does not fit together although all ranks met.

@@ -14,7 +14,7 @@ use crate::command::check::{self, CheckError, GpuTest, JobMap, Measures};
 use crate::command::doctor::port;
 use crate::command::protection::{ask_munged, no_answer};
 use crate::{ClusterInfo, Finding, Interface, Severity};
-use clap::{ArgGroup, Args};
+use clap::Args;
 use mpienv_ask::on_interface;
 use mpienv_core::seam::{counted, ranges};
 use serde_json::{Value, json};
@@ -32,10 +32,7 @@ const AFTER_RANK_0: Duration = Duration::from_millis(500);
 /// prints the hosts and their ranks. If a rank is missing, arrives twice, disagrees or runs
 /// another version, rank 0 names it, and the first rank of every other node refers to rank 0.
 #[derive(Args, Debug)]
-#[command(
-    after_help = examples::CHECK,
-    group = ArgGroup::new("measures").args(["mesh", "compute", "gpu"]).multiple(true),
-)]
+#[command(after_help = examples::CHECK)]
 pub(super) struct Options {
     #[command(flatten)]
     place: JointPlaceOptions,
@@ -84,13 +81,15 @@ pub(super) struct Options {
     /// The most bytes that NCCL sums at once
     #[arg(long, value_name = "BYTES", default_value = "256M", value_parser = bytes, requires = "gpu")]
     gpu_bytes: u64,
-    /// Write the hosts that findings of --mesh, --compute and --gpu blame to FILE, separated by
-    /// commas
+    /// Write the hosts to blame to FILE, separated by commas
     ///
-    /// The file is in the form of `srun --exclude`. If ranks are missing, it names the hosts of
-    /// which none arrived, where the launcher lists the hosts and their ranks. It is empty if no
-    /// host is to blame by itself, as of a pair that is slow or blocked only with each other.
-    #[arg(long, value_name = "FILE", requires = "measures")]
+    /// The file is in the form of `srun --exclude`. It has the hosts that findings of --mesh,
+    /// --compute and --gpu blame, and that of a rank that was lost meanwhile. If ranks are missing,
+    /// it names the hosts of which none arrived, where the launcher lists the hosts and their
+    /// ranks. It is empty if no host is to blame by itself, as of a pair that is slow or blocked
+    /// only with each other. Rank 0 writes it: remove that of an earlier run before the check,
+    /// because it stays if rank 0 does not start.
+    #[arg(long, value_name = "FILE")]
     bad_hosts: Option<PathBuf>,
     /// Print the map and all findings, or why the ranks did not meet, as one JSON object
     #[arg(long)]
@@ -163,9 +162,10 @@ fn check(
     let fits = map.as_ref().is_none_or(|map| map.errors().next().is_none());
     if fits {
         let test_gpus = gpu.zip(test_gpus);
-        if let Err(failure) = measure(&info, timeout, bind, measures, test_gpus, &mut map) {
+        if let Err(error) = measure(&info, timeout, bind, measures, test_gpus, &mut map) {
+            bad.extend(error.absent_hosts(&info));
             let report = map.filter(|_| json).map(|map| json!(map.with_all_findings()));
-            return Err(print_failure(report, failure));
+            return Err(print_failure(report, failure(&info, error)));
         }
     }
     let Some(mut map) = map else { return Ok(()) };
@@ -205,7 +205,7 @@ fn measure(
     measures: Measures,
     test_gpus: Option<(u64, GpuTest)>,
     map: &mut Option<JobMap>,
-) -> Result<(), Failure> {
+) -> Result<(), CheckError> {
     if measures.mesh.is_some() || measures.compute {
         check::measure(info, timeout, bind, measures, map.as_mut())?;
     }

@@ -266,7 +266,6 @@ fn hint_for_error(error: &Error) -> Option<&'static str> {
         ),
         Reason::Missing { .. } | Reason::Malformed(_) if may_be_node(error) => Some(NODE),
         Reason::NoLocalRank { .. } => Some("or pass --launcher user, or omit --for"),
-        Reason::NoLauncher(_) => Some("or pass --nnodes 1 to an mpienv launch of all ranks"),
         _ => None,
     }
 }

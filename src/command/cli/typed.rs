@@ -171,7 +171,7 @@ impl LauncherOption {
             (None, by) => Err(found.of_job(by, ranks, info)),
             // Alone, it starts its ranks as it does without mpienv.
             (Some(_), _) if ranks == 1 => Ok(()),
-            (Some(_), By::Exec { per_node: true }) => found.check_standalone(ranks),
+            (Some(_), By::Exec { per_node: true }) => found.check_nodes(ranks),
             (Some(known), _) if is_known(known, info.environment(), words) => Ok(()),
             (Some(_), by) => Err(found.of_node(by, ranks, info)),
         }
@@ -246,19 +246,21 @@ impl Found<'_> {
     }
 
     /// Returns an error if it ignores the other nodes, which `--per-node` passes to it.
-    fn check_standalone(&self, nodes: u64) -> Result<(), Failure> {
+    fn check_nodes(&self, nodes: u64) -> Result<(), Failure> {
         // Behind the script's name, it is the script's.
         let is_script = |word: &OsString| {
             word == "-m" || word == "--" || Path::new(word).extension() == Some("py".as_ref())
         };
-        let mut own = self.words.iter().take_while(|word| !is_script(word));
-        if !own.any(|word| word == "--standalone") {
-            return Ok(());
-        }
+        let own = self.words.iter().take_while(|word| !is_script(word));
+        let own: Vec<_> = own.filter_map(|word| word.to_str()).collect();
+        let option = match own.iter().find(|word| ["--standalone", "--nnodes=1"].contains(word)) {
+            Some(option) => option,
+            None if own.windows(2).any(|words| words == ["--nnodes", "1"]) => "--nnodes 1",
+            None => return Ok(()),
+        };
         let name = &self.name;
-        let why = format!(
-            "with --standalone, {name} would run a separate job on each of the {nodes} nodes"
-        );
+        let why =
+            format!("with {option}, {name} would run a separate job on each of the {nodes} nodes");
         let remedy = format!("omit it, because --per-node passes {name} the other nodes");
         Err(Failure::InnerLauncher { why, remedy })
     }

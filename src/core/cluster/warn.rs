@@ -5,9 +5,10 @@ use std::io;
 use std::io::Write;
 use std::sync::{Mutex, PoisonError};
 
+use crate::cluster::context::CONTEXT;
 use crate::cluster::discover::{disagreement, unplaced};
 use crate::cluster::info::ClusterInfo;
-use crate::cluster::overrides;
+use crate::cluster::overrides::{self, ASKED};
 use crate::environment::Environment;
 use crate::error::{Error, Reason};
 use crate::finding::{Finding, Severity};
@@ -188,6 +189,19 @@ impl ClusterInfo {
             unplaced::is_unplaced(code) || code == disagreement::DISAGREE && self.world_size() == 1
         };
         self.findings.iter().find(|finding| may_be(finding.code) && unplaced::is_warning(finding))
+    }
+
+    /// Refuses a process that would meet only itself although it is probably one of several, unless
+    /// a user has chosen the launcher, or the innermost one says that it has started one process.
+    #[doc(hidden)]
+    pub fn refuse_one_of_several(&self) -> Result<(), Error> {
+        let is_asked =
+            [overrides::LAUNCHER, ASKED, CONTEXT].contains(&&*self.placement.launcher.source);
+        let sign = self.one_of_several().filter(|sign| sign.code != disagreement::DISAGREE);
+        if is_asked || sign.is_none() {
+            return Ok(());
+        }
+        self.clone().require_launcher().map(drop)
     }
 
     /// Adds the rank and its host to a finding, except for rank 0.

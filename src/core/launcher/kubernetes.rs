@@ -9,6 +9,7 @@
 use crate::error::quote;
 use crate::finding::Finding;
 use crate::launcher::prelude::*;
+use crate::launcher::torchrun;
 use crate::launcher::user::{self, LOCAL_WORLD_SIZE};
 
 variables! {
@@ -109,7 +110,9 @@ fn pods(marker: Marker<'_>, vars: &IndexedJobVars) -> Result<Sourced<u32>, Error
         Err(Error::new(why, PODS).by(marker.launcher).of(name).found(value))
     };
     let of_several = environment.text(LOCAL_WORLD_SIZE).filter(|local| *local != "1");
-    match (vars.nodes, vars.size, of_several.map(quote)) {
+    // That of torchrun's workers is of its own job.
+    let size = vars.size.filter(|_| !environment.is_set(torchrun::RUN_ID));
+    match (vars.nodes, size, of_several.map(quote)) {
         (Some(nodes), Some(size), _) if size.checked_rem(nodes) != Some(0) => {
             let why = format!("{SIZE}=\"{size}\" is neither it nor a multiple of it");
             refuse(COUNT, nodes, why)

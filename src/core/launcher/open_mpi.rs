@@ -12,6 +12,7 @@ use crate::error::quote;
 use crate::finding::Finding;
 use crate::launcher::jsm;
 use crate::launcher::prelude::*;
+use crate::launcher::starter::ORTERUN;
 use crate::value::host::Host;
 
 use self::daemons::{Daemons, Seen, are_placed_by_hand, mpirun_is_alone};
@@ -62,7 +63,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     mpi: MpiFamily::OpenMpi,
     local: &[LOCAL_RANK, LOCAL_SIZE],
     identity: Some((HNP_URI, &[NUM_NODES, LOCAL_DAEMON_URI])),
-    starters: &["orterun", "orted", "prterun", "prted", "prte"],
+    starters: &[ORTERUN, "orted", "prterun", "prted", "prte"],
     samples: &[
         Sample {
             title: Some("Open MPI 4"),

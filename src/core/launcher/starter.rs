@@ -21,6 +21,9 @@ pub(crate) const ON_ONE_HOST: &str = "mpiexec.gforker";
 /// Starters that another host's command has started: what that passes on is not in their own
 /// environment.
 pub(crate) const DAEMONS: [&str; 4] = [slurm::STARTER, "orted", "prted", "mpispawn"];
+/// Open MPI's launcher, and the names by which it is called.
+pub(crate) const ORTERUN: &str = "orterun";
+const MPIRUN: [&str; 4] = ["mpirun", "mpiexec", "mpirun.openmpi", "mpiexec.openmpi"];
 /// How many processes are inspected, this one and its ancestors. The limit ends the search even if
 /// the chain changes meanwhile.
 const MOST: usize = 65;
@@ -146,9 +149,12 @@ impl Process {
         // A process's name is the one by which it was called, such as `mpirun` for orterun. Its
         // file cannot be read if it belongs to another user.
         let file = self.file.get_or_init(|| self.path().file_name().unwrap_or_default().to_owned());
+        let is_mpirun = file.is_empty() && MPIRUN.contains(&&*self.name);
         let is_it = |program: &&str| {
             let bytes = program.as_bytes();
-            *file == OsStr::new(program) || self.name.as_bytes() == &bytes[..bytes.len().min(NAME)]
+            *file == OsStr::new(program)
+                || self.name.as_bytes() == &bytes[..bytes.len().min(NAME)]
+                || is_mpirun && *program == ORTERUN
         };
         programs.iter().copied().find(is_it)
     }

@@ -199,7 +199,20 @@ pub(super) fn others<'a>(place: &Place<'a>) -> Vec<Other<'a>> {
     // Several markers may be of the same launcher.
     let mut known = HashSet::from([place.placement.launcher(), Launcher::Alone]);
     let rest = place.choice.rest.iter().filter(|marker| known.insert(marker.launcher));
-    rest.map(|&marker| (marker, marker.of(&place.environment).placement().ok())).collect()
+    let read = |&marker: &Marker<'a>| (marker, marker.of(&place.environment).placement().ok());
+    let mut others: Vec<Other<'_>> = rest.map(read).collect();
+    // A rank that mpienv has placed may have started a job of one process by mistake. What mpienv
+    // has set itself is no sign of that.
+    known.insert(Launcher::User);
+    if let Some(outer) = place.outer.as_ref().filter(|outer| !known.contains(&outer.launcher)) {
+        let around = markers(place.whole).find(|marker| marker.launcher == outer.launcher);
+        let is_one = |read: &Placement| is_one_of(&place.placement, read);
+        let read = around.and_then(|marker| Some((marker, marker.placement().ok()?)));
+        others.extend(
+            read.filter(|(_, read)| is_one(read)).map(|(marker, read)| (marker, Some(read))),
+        );
+    }
+    others
 }
 
 fn says(launcher: Launcher) -> String {
@@ -331,12 +344,12 @@ fn disagreement(
     };
     let is_several = known.is_none() && !is_asked && is_one_of(placement, other);
     let nodes = [placement, other].map(|place| value_of(&place.node_count));
-    let is_left = match nodes {
+    let is_torchrun =
+        placement.launcher() == Launcher::Torchrun && matches!(nodes, [Some(1), Some(2..)]);
+    let is_left = match is_torchrun {
         _ if is_asked || is_several => ONE_OF_SEVERAL,
-        [Some(1), Some(2..)] if placement.launcher() == Launcher::Torchrun => {
-            "if torchrun runs on each node without the others' number, each node trains alone"
-        }
-        _ => "the variables of one of them are left from an outer or earlier job",
+        true => "if torchrun runs on each node without the others' number, each node trains alone",
+        false => "the variables of one of them are left from an outer or earlier job",
     };
     Finding::new(
         if known.is_some() { Severity::Note } else { Severity::Warning },
@@ -352,6 +365,12 @@ fn disagreement(
                 "unset {}; for one process by itself, unset the variables of {} too",
                 overrides::LAUNCHER,
                 other.launcher().title()
+            ),
+            false if is_torchrun => format!(
+                "start it by `mpienv exec --per-node -- torchrun --nproc-per-node N PROGRAM`, which gives it the nodes; for \
+                 a job of its own on each node, set {}={}",
+                overrides::LAUNCHER,
+                placement.launcher()
             ),
             false if is_several => format!(
                 "leave out one of the launchers; for a job of its own in each process, set {}={}",

@@ -37,9 +37,11 @@ const PARTS: &str = "RANK PROC PROCESS PE NODE WORKER TASK REPLICA HOST MACHINE 
 const ENDS: &str = "ID INDEX NUMBER MY RANKID PROCID NODEID";
 
 /// Words of names that number independent parts of the work: shards of a continuous integration's
-/// tests, processes of test runners and of pools, array jobs.
+/// tests, processes of test runners and of pools, array jobs. And those of ranks of other things:
+/// of matrices, decompositions and pages.
 const INDEPENDENT: &str = "CI CIRCLE SNAP BUILDKITE SEMAPHORE TEST TESTS JEST VITEST MOCHA NEXTEST \
-                           XDIST SHARD ARRAY CLOUD_RUN PARSL";
+                           XDIST SHARD ARRAY CLOUD_RUN PARSL LORA QLORA DORA GALORE ADAPTER MATRIX \
+                           TENSOR SVD DECOMP LOW MAX MIN PAGE";
 
 /// Numbers that do not follow these rules, each with its size: those of Snowflake's jobs,
 /// ByteDance's Arnold, NVIDIA's Grove, NIM and Base Command, NEC MPI, IBM POE and OpenPAI.

@@ -133,7 +133,8 @@ fn placed(environment: &Environment) -> Option<ClusterInfo> {
 /// Returns whether the process is an mpiexec that starts one process. On its own host, Hydra's
 /// proxy is its child.
 fn mpiexec_starts_one(above: &Process) -> bool {
-    above.runs(&["mpiexec", "mpiexec.hydra", "mpirun_rsh"]).is_some() && starts_one(&above.words())
+    let programs = ["mpiexec", "mpiexec.hydra", "mpiexec.mpich", "mpirun_rsh"];
+    above.runs(&programs).is_some() && starts_one(&above.words())
 }
 
 /// Returns whether a command line of mpirun asks for one process.
