@@ -157,7 +157,8 @@ impl Communicator {
     }
 
     /// Like [`all_reduce_sum`](Communicator::all_reduce_sum), but every rank gets the smallest of
-    /// the ranks' values (`MPI_MIN`). MPI leaves open what a NaN results in.
+    /// the ranks' values (`MPI_MIN`). MPI leaves open what a NaN results in: any number, perhaps
+    /// another on each rank.
     ///
     /// # Errors
     /// As [`all_reduce_sum`](Communicator::all_reduce_sum).

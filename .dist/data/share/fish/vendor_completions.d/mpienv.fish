@@ -392,7 +392,7 @@ complete -c mpienv -n "__fish_mpienv_using_subcommand check" -l timeout -d 'How 
 complete -c mpienv -n "__fish_mpienv_using_subcommand check" -l bind -d 'The address of its host that rank 0 listens on; 0.0.0.0 or :: for every address' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand check" -l mesh-bytes -d 'The most bytes that two hosts send each other in each direction in one measurement' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand check" -l gpu-bytes -d 'The most bytes that NCCL sums at once' -r
-complete -c mpienv -n "__fish_mpienv_using_subcommand check" -l bad-hosts -d 'Write the hosts that findings of --mesh, --compute and --gpu blame to FILE, separated by commas' -r -F
+complete -c mpienv -n "__fish_mpienv_using_subcommand check" -l bad-hosts -d 'Write the hosts to blame to FILE, separated by commas' -r -F
 complete -c mpienv -n "__fish_mpienv_using_subcommand check" -l one-per-node -d 'This is the only process on its node, and its rank is the number of the node'
 complete -c mpienv -n "__fish_mpienv_using_subcommand check" -l ask-pmix -d 'Ask the launcher\'s PMIx server for the host of rank 0; `mpienv export --help` has its limits'
 complete -c mpienv -n "__fish_mpienv_using_subcommand check" -l no-ask -d 'Do not ask the launcher for the host of rank 0 if nothing names it [env: MPIENV_ASK=0]'
