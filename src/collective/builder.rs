@@ -191,8 +191,8 @@ impl<'a> GroupBuilder<'a> {
     /// use mpienv::ClusterInfo;
     /// use mpienv::collective::Group;
     ///
-    /// let misspelled = [("MPIENV_MASTER", "node-0")];
-    /// let group = Group::builder(&ClusterInfo::from_vars(misspelled)?).quiet(true).connect()?;
+    /// let short = [("MPIENV_TOKEN", "guessable")];
+    /// let group = Group::builder(&ClusterInfo::from_vars(short)?).quiet(true).connect()?;
     /// assert_eq!(group.size(), 1);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```

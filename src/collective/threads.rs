@@ -3,6 +3,7 @@
 //! They share memory, as processes of one host do, and no variable of a launcher is read. Each pair
 //! of ranks takes two of the process's open files.
 
+use std::hint::black_box;
 use std::io;
 use std::panic::resume_unwind;
 use std::sync::{Arc, Barrier, OnceLock, PoisonError, RwLock};
@@ -80,7 +81,8 @@ pub fn group(size: u32, timeout: Duration) -> Result<Vec<ThreadRank>> {
 /// ```
 ///
 /// # Errors
-/// As [`group`], or if a thread cannot be started. Then `work` has run on none of the ranks.
+/// As [`group`], or if a thread cannot be started, for which 33 MiB must be free. Then `work` has run
+/// on none of the ranks.
 ///
 /// # Panics
 /// If `work` panics, with the first panic: those of other ranks may follow from it.
@@ -97,7 +99,7 @@ pub fn run<T: Send>(
     let mut starting = all_started.write().unwrap_or_else(PoisonError::into_inner);
     thread::scope(|scope| {
         let (work, first_panic, all_started) = (&work, &first_panic, &all_started);
-        let reserve = Vec::<u8>::with_capacity(RESERVE);
+        let reserve = black_box(Vec::<u8>::with_capacity(RESERVE));
         let mut threads = Vec::new();
         let started: Result<()> = ranks.into_iter().enumerate().try_for_each(|(index, rank)| {
             let run = move || {
@@ -133,7 +135,9 @@ fn start<'scope, T: Send + 'scope>(
     scope: &'scope Scope<'scope, '_>,
     run: impl FnOnce() -> T + Send + 'scope,
 ) -> io::Result<ScopedJoinHandle<'scope, T>> {
-    Vec::<u8>::new().try_reserve_exact(ROOM)?;
+    let mut room = Vec::<u8>::new();
+    room.try_reserve_exact(ROOM)?;
+    drop(black_box(room));
     let has_started = Arc::new(Barrier::new(2));
     let started = Arc::clone(&has_started);
     let thread = thread::Builder::new().spawn_scoped(scope, move || {

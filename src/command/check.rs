@@ -151,12 +151,13 @@ pub(crate) fn measure(
     if let Some(map) = map {
         let outcome = lead(map, mesh, measures, &mut others);
         let outcome = outcome.map_err(|error| map.named(error));
-        // The others must not take the end of rank 0's connections for that of rank 0.
         let order = match &outcome {
+            Ok(()) => Order::End,
+            // Otherwise, the others would report that rank 0 was lost.
             Err(CheckError::LostRank { rank, host, reason }) => {
                 Order::Lost { rank: *rank, host: host.clone(), reason: reason.clone() }
             }
-            _ => Order::End,
+            Err(_) => return outcome,
         };
         let ended = others.end(&order);
         return outcome.and(ended);

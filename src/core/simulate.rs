@@ -7,6 +7,7 @@ use crate::cluster::context::CONTEXT;
 use crate::cluster::{azure, overrides};
 use crate::launcher;
 use crate::launcher::sample::{Process, Setter};
+use crate::launcher::torchrun::AGENT_STORE;
 use crate::launcher::{Launcher, MASTER, Starts};
 use crate::value::host::Host;
 use crate::value::port::Port;
@@ -229,6 +230,10 @@ impl Job {
             command.env_remove(name);
         }
         command.envs(self.environment(rank).unwrap_or_default());
+        if self.launcher() == Launcher::Torchrun {
+            // Without torchrun, no process serves its store, for which PyTorch would wait.
+            command.env(AGENT_STORE, "False");
+        }
     }
 
     /// Returns what each rank finds in its environment, in rank order.

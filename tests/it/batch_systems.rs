@@ -1,5 +1,7 @@
 //! Batch systems and launchers that run in their jobs, in the variables that each one sets.
 
+use std::path::Path;
+
 use super::platforms::{Pairs, error, read};
 use crate::support::tool::clean;
 use mpienv::collective::Group;
@@ -283,5 +285,20 @@ fn a_group_and_mpis_world_refuse_a_process_that_is_probably_one_of_several() {
         ClusterInfo::builder().vars(script).launcher(Launcher::Alone).read().unwrap(),
     ] {
         assert_eq!(Group::connect(&chosen).unwrap().size(), 1);
+    }
+}
+
+#[test]
+fn a_group_below_exec_is_refused_for_what_exec_has_said() {
+    let script = [("SLURM_JOB_ID", "7"), ("SLURM_NTASKS", "8")];
+    let place = Path::new(env!("CARGO_BIN_EXE_mpienv")).with_file_name("examples/collective_twice");
+    for (words, said) in [
+        (&["exec", "--"][..], "no launcher gives this process a place"),
+        (&["exec", "--launcher", "alone", "--"], ""),
+    ] {
+        let output = clean("mpienv").args(words).arg(&place).envs(script).output().unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.success(), said.is_empty(), "{words:?}: {stderr}");
+        assert!(stderr.contains(said), "{words:?}: {stderr}");
     }
 }

@@ -237,14 +237,16 @@ fn a_process_that_has_asked_the_launcher_gets_an_error_in_place_of_mpis_abort() 
 }
 
 #[test]
-fn ranks_without_the_launchers_variables_warn_before_mpi_makes_each_a_world_of_its_own() {
+fn ranks_without_the_launchers_variables_are_refused_before_mpi_makes_each_a_world_of_its_own() {
     for mpi in all().into_iter().filter(|mpi| mpi.library.is_none()) {
         let script = "exec env -i PATH=\"$PATH\" OMPI_ALLOW_RUN_AS_ROOT=1 \
                       OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \"$0\"";
         let program = example("mpi_sum");
         let words = ["-c", script, program.to_str().unwrap()];
         let (out, err) = texts(&mpi.run_program(2, Path::new("sh"), &words));
-        assert_eq!(err.matches("warning [variables-lost]: ").count(), 2, "{mpi:?}: {out}\n{err}");
+        let refused = "started this process, and no launcher's variables are set, so this process";
+        // Once a rank has failed, the launcher may end the other before it prints.
+        assert!(err.contains(refused) && !out.contains("sum"), "{mpi:?}: {out}\n{err}");
     }
 }
 

@@ -290,6 +290,9 @@ fn hint_for_finding(finding: &Finding) -> Option<&'static str> {
     match finding.code {
         "master-unknown" if finding.severity == Severity::Error => Some(ASKED),
         "place-unknown" => Some(NODE),
+        "launchers-disagree" if finding.remedy.contains("torchrun --nnodes N") => {
+            Some("or start it by `mpienv exec --per-node -- torchrun`, which gives it the nodes")
+        }
         "too-many-threads" => Some("or pass --threads share"),
         "hostname-loopback" => Some("or pass --interface auto"),
         "nccl-nothing-left" | "nccl-bridge" => Some("or pass --nccl-ifname"),

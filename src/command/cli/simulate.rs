@@ -2,7 +2,6 @@
 
 use std::ffi::OsString;
 use std::io::{self, BufWriter, Write};
-use std::process::Command;
 
 use super::place::named;
 use crate::command::check::SIMULATED;
@@ -73,7 +72,7 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
             if let Some(error) = foreseen(&self::command(&command)) {
                 return Err(error.into());
             }
-            let launcher = job.launcher();
+            let launcher = job.launcher().name();
             let launch = match keep_master {
                 true => Launch::simulated_with_master(job),
                 false => Launch::simulated(&job),
@@ -82,7 +81,7 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
             let launch = launch.output(Output::Prefixed).subreaper(true);
             let marked = |_: &ClusterInfo| {
                 let mut worker = worker(&command, None);
-                mark(&mut worker, launcher);
+                worker.env(SIMULATED, launcher);
                 worker
             };
             whole_process(launch)
@@ -107,20 +106,11 @@ fn print(job: &Job, ranks: impl Iterator<Item = u32>, headings: bool) -> io::Res
     stdout.flush()
 }
 
-/// Marks a command as a rank of a job that this launcher has not really started.
-fn mark(command: &mut Command, launcher: Launcher) {
-    command.env(SIMULATED, launcher.name());
-    if launcher == Launcher::Torchrun {
-        // Without torchrun, no process serves its store, for which PyTorch would wait.
-        command.env("TORCHELASTIC_USE_AGENT_STORE", "False");
-    }
-}
-
 /// Becomes a command as one rank only, with this process's terminal and signals.
 fn run_one(job: &Job, rank: u32, words: &[OsString]) -> Result<(), Failure> {
     let mut command = command(words);
     job.apply_to(rank, &mut command);
-    mark(&mut command, job.launcher());
+    command.env(SIMULATED, job.launcher().name());
     stream::close_again();
     Err(exec(&mut command).into())
 }

@@ -253,9 +253,20 @@ impl Found<'_> {
         };
         let own = self.words.iter().take_while(|word| !is_script(word));
         let own: Vec<_> = own.filter_map(|word| word.to_str()).collect();
-        let option = match own.iter().find(|word| ["--standalone", "--nnodes=1"].contains(word)) {
+        // Behind `--no-python`, other words may be the program's.
+        let options = own.split(|word| *word == "--no-python").next().unwrap_or_default();
+        let is_one = |words: &[&str]| words[0] == "--nnodes" && ["1", "1:1"].contains(&words[1]);
+        let is_torchrun = self.inner.example.contains("torchrun");
+        let option = match own.iter().find(|word| **word == "--standalone") {
             Some(option) => option,
-            None if own.windows(2).any(|words| words == ["--nnodes", "1"]) => "--nnodes 1",
+            None if is_torchrun
+                && (options.windows(2).any(is_one)
+                    || options
+                        .iter()
+                        .any(|word| ["--nnodes=1", "--nnodes=1:1"].contains(word))) =>
+            {
+                "--nnodes 1"
+            }
             None => return Ok(()),
         };
         let name = &self.name;

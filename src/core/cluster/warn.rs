@@ -5,13 +5,13 @@ use std::io;
 use std::io::Write;
 use std::sync::{Mutex, PoisonError};
 
-use crate::cluster::context::CONTEXT;
 use crate::cluster::discover::{disagreement, unplaced};
 use crate::cluster::info::ClusterInfo;
 use crate::cluster::overrides::{self, ASKED};
 use crate::environment::Environment;
 use crate::error::{Error, Reason};
 use crate::finding::{Finding, Severity};
+use crate::launcher::Launcher;
 use crate::launcher::alone::{BY_ITSELF, NO_VARIABLES};
 use crate::value::host::host_name;
 
@@ -162,7 +162,7 @@ impl ClusterInfo {
             None => (
                 NO_VARIABLES.to_owned(),
                 "start the program with a launcher, as in `mpirun -n 4 PROGRAM`, `srun PROGRAM` or `mpienv launch \
-                 --nproc-per-node 4 -- PROGRAM`"
+                 --nnodes 1 --nproc-per-node 4 -- PROGRAM`"
                     .to_owned(),
             ),
         };
@@ -195,10 +195,14 @@ impl ClusterInfo {
     /// a user has chosen the launcher, or the innermost one says that it has started one process.
     #[doc(hidden)]
     pub fn refuse_one_of_several(&self) -> Result<(), Error> {
-        let is_asked =
-            [overrides::LAUNCHER, ASKED, CONTEXT].contains(&&*self.placement.launcher.source);
-        let sign = self.one_of_several().filter(|sign| sign.code != disagreement::DISAGREE);
-        if is_asked || sign.is_none() {
+        let is_asked = [overrides::LAUNCHER, ASKED].contains(&&*self.placement.launcher.source);
+        let is_started = |sign: &Finding| {
+            sign.code == disagreement::DISAGREE && self.launcher() != Launcher::User
+        };
+        let sign = self.one_of_several().filter(|sign| !is_started(sign));
+        // What `exec` has found out before it became this program is not looked for again.
+        let is_said = || self.earlier.said.iter().any(|code| unplaced::is_unplaced(code));
+        if is_asked || sign.is_none() && (self.has_launcher() || !is_said()) {
             return Ok(());
         }
         self.clone().require_launcher().map(drop)

@@ -30,26 +30,21 @@ pub fn assert_fails(output: &Output, code: i32, text: &str) {
 }
 
 #[test]
-fn a_batch_script_that_trains_alone_warns_once() {
+fn a_batch_script_that_would_train_alone_is_refused_and_one_that_starts_threads_warns_once() {
     let folder = tempfile::tempdir().unwrap();
-    for arguments in [&["--epochs", "1"][..], &["--epochs", "1", "--threads", "2"]] {
-        let run = |quiet: &str| {
-            let mut command = Command::new(env!("CARGO_BIN_EXE_quickstart"));
-            command.args(arguments).env_clear().current_dir(folder.path());
-            command.envs([("SLURM_JOB_ID", "5"), ("SLURM_NTASKS", "4"), ("MPIENV_QUIET", quiet)]);
-            let output = command.output().unwrap();
-            let said = String::from_utf8(output.stderr).unwrap();
-            assert!(output.status.success(), "{said}");
-            said
-        };
-        let said = run("");
-        assert_eq!(
-            said.matches("warning [slurm-not-a-task]: ").count(),
-            1,
-            "{arguments:?}: {said}"
-        );
-        assert_eq!(run("1"), "", "{arguments:?}");
-    }
+    let run = |arguments: &[&str], quiet: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_quickstart"));
+        command.args(["--epochs", "1"]).args(arguments).env_clear().current_dir(folder.path());
+        command.envs([("SLURM_JOB_ID", "5"), ("SLURM_NTASKS", "4"), ("MPIENV_QUIET", quiet)]);
+        let output = command.output().unwrap();
+        (output.status.success(), String::from_utf8(output.stderr).unwrap())
+    };
+    let (has_trained, said) = run(&[], "");
+    assert!(!has_trained && said.contains("srun did not start this process"), "{said}");
+    let (has_trained, said) = run(&["--threads", "2"], "");
+    assert!(has_trained, "{said}");
+    assert_eq!(said.matches("warning [slurm-not-a-task]: ").count(), 1, "{said}");
+    assert_eq!(run(&["--threads", "2"], "1"), (true, String::new()));
 }
 
 /// The losses of one step, one for each rank that printed a line.

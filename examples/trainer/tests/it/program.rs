@@ -32,27 +32,27 @@ fn assert_fails(output: &Output, code: i32, text: &str) {
 const SCRIPT: [(&str, &str); 2] = [("SLURM_JOB_ID", "5"), ("SLURM_NTASKS", "4")];
 
 #[test]
-fn a_batch_script_that_trains_alone_warns_once() {
-    for arguments in [&["--epochs", "1"][..], &["--epochs", "1", "--ranks", "2"]] {
-        let run = |quiet: &str| {
-            command(arguments).envs(SCRIPT).env("MPIENV_QUIET", quiet).output().unwrap()
-        };
-        let output = run("0");
-        let said = stderr(&output);
-        assert!(output.status.success(), "{said}");
-        assert_eq!(
-            said.matches("warning [slurm-not-a-task]: ").count(),
-            1,
-            "{arguments:?}: {said}"
-        );
-        assert!(said.contains("\n  remedy: start the program with `srun`"), "{said}");
-        let said = stderr(&run("1"));
-        assert!(!said.contains("slurm-not-a-task"), "{said}");
-        // On the job's only node, a script may start the ranks itself.
-        let output = command(arguments).envs(SCRIPT).env("SLURM_NNODES", "1").output().unwrap();
-        assert!(output.status.success(), "{}", stderr(&output));
-        let is_alone = !arguments.contains(&"--ranks");
-        assert_eq!(stderr(&output).contains("slurm-not-a-task"), is_alone, "{}", stderr(&output));
+fn a_batch_script_that_would_train_alone_is_refused_and_one_that_starts_ranks_warns_once() {
+    let run = |arguments: &[&str], vars: &[(&str, &str)]| {
+        let output = command(arguments).envs(SCRIPT).envs(vars.iter().copied()).output().unwrap();
+        (output.status.success(), stderr(&output))
+    };
+    let (alone, ranks) = (["--epochs", "1"], ["--epochs", "1", "--ranks", "2"]);
+    // On the job's only node, a script may start the ranks itself.
+    let one_node = [("SLURM_NNODES", "1")];
+    for vars in [&[][..], &one_node] {
+        let (has_trained, said) = run(&alone, vars);
+        assert!(!has_trained && said.contains("start the program with `srun`"), "{said}");
+    }
+    let (has_trained, said) = run(&alone, &[("MPIENV_LAUNCHER", "alone")]);
+    assert!(has_trained && !said.contains("srun"), "{said}");
+    let (has_trained, said) = run(&ranks, &[]);
+    assert!(has_trained, "{said}");
+    assert_eq!(said.matches("warning [slurm-not-a-task]: ").count(), 1, "{said}");
+    assert!(said.contains("\n  remedy: start the program with `srun`"), "{said}");
+    for vars in [[("MPIENV_QUIET", "1")], one_node] {
+        let (has_trained, said) = run(&ranks, &vars);
+        assert!(has_trained && !said.contains("slurm-not-a-task"), "{said}");
     }
 }
 

@@ -367,8 +367,7 @@ fn disagreement(
                 other.launcher().title()
             ),
             false if is_torchrun => format!(
-                "start it by `mpienv exec --per-node -- torchrun --nproc-per-node N PROGRAM`, which gives it the nodes; for \
-                 a job of its own on each node, set {}={}",
+                "give it the other nodes, as in `torchrun --nnodes N --node-rank R`; for a job of its own on each node, set {}={}",
                 overrides::LAUNCHER,
                 placement.launcher()
             ),

@@ -41,7 +41,7 @@ const ENDS: &str = "ID INDEX NUMBER MY RANKID PROCID NODEID";
 /// of matrices, decompositions and pages.
 const INDEPENDENT: &str = "CI CIRCLE SNAP BUILDKITE SEMAPHORE TEST TESTS JEST VITEST MOCHA NEXTEST \
                            XDIST SHARD ARRAY CLOUD_RUN PARSL LORA QLORA DORA GALORE ADAPTER MATRIX \
-                           TENSOR SVD DECOMP LOW MAX MIN PAGE";
+                           SVD DECOMP LOW MAX MIN PAGE";
 
 /// Numbers that do not follow these rules, each with its size: those of Snowflake's jobs,
 /// ByteDance's Arnold, NVIDIA's Grove, NIM and Base Command, NEC MPI, IBM POE and OpenPAI.

@@ -125,7 +125,8 @@ fn placed(environment: &Environment) -> Option<ClusterInfo> {
         return None;
     }
     // The place is all that is wanted: another process's secret is none of this one's business.
-    let environment = environment.with([(overrides::TOKEN, None), (overrides::TOKEN_FILE, None)]);
+    let ignored = [overrides::TOKEN, overrides::TOKEN_FILE, overrides::REQUIRE_LAUNCHER];
+    let environment = environment.with(ignored.map(|name| (name, None)));
     let info = ClusterInfo::from_environment(&environment).ok()?;
     (info.launcher() != Launcher::Alone).then_some(info)
 }

@@ -91,7 +91,7 @@ fn train_threads(
     });
     let results = results.map_err(|error| {
         Error::input(format!(
-            "the threads of {count} ranks cannot be started: {error}; use fewer --threads, or \
+            "the threads of {count} ranks: {error}; use fewer --threads, or \
              raise the limits (`ulimit -n`, `ulimit -u`, `ulimit -v`)"
         ))
     });
