@@ -81,8 +81,8 @@ pub fn group(size: u32, timeout: Duration) -> Result<Vec<ThreadRank>> {
 /// ```
 ///
 /// # Errors
-/// As [`group`], or if a thread cannot be started, for which 33 MiB must be free. Then `work` has run
-/// on none of the ranks.
+/// As [`group`], or if a thread cannot be started, for which 33 MiB must be free. Then `work` has
+/// run on none of the ranks.
 ///
 /// # Panics
 /// If `work` panics, with the first panic: those of other ranks may follow from it.

@@ -176,10 +176,10 @@ impl World {
     ///
     /// # Errors
     /// If no library can be loaded, if the library's ABI is unknown, if the launcher is only
-    /// simulated, if MPI returns an error, or if its rank or size differs: with a library of another
-    /// MPI than the launcher's, each process is rank 0 of 1. Such a library may also exit the
-    /// process. Also if no launcher gave the place, rank 0 of 1, although this process is probably one
-    /// of several, unless `MPIENV_LAUNCHER` chooses it.
+    /// simulated, if MPI returns an error, or if its rank or size differs: with a library of
+    /// another MPI than the launcher's, each process is rank 0 of 1. Such a library may also exit
+    /// the process. Also if no launcher gave the place, rank 0 of 1, although this process is
+    /// probably one of several, unless `MPIENV_LAUNCHER` chooses it.
     pub fn init(info: &ClusterInfo) -> Result<World> {
         World::init_with(info, &Hints::new())
     }

@@ -415,7 +415,8 @@ fn rust_programs_warn_as_the_command_does() {
             .starts_with("warning [launchers-disagree]: ")
     );
     assert_eq!(said_by(&mut example("cluster_info"), &second), "");
-    // It connects twice. A group of one rank is refused there, but not a place that is only suspicious.
+    // It connects twice. A group of one rank is refused there, but not a place that is only
+    // suspicious.
     for vars in [SCRIPT, &quiet] {
         let output = example("collective_twice").env_clear().envs(vars.iter().copied()).output();
         let Output { status, stderr, .. } = output.unwrap();

@@ -333,9 +333,9 @@ impl Group {
     /// If `to` and `from` are two ranks, each of them may call this, or `receive` and `send`. If they
     /// are one rank, it must call this too: `send` and then `receive` are an error.
     ///
-    /// In a ring of two ranks, both must exchange the directions in the same order: messages have no
-    /// tags, so that the two are otherwise swapped without an error. The guide has an exchange of
-    /// halos: `mpienv::guide::rust`.
+    /// In a ring of two ranks, both must exchange the directions in the same order: messages have
+    /// no tags, so that the two are otherwise swapped without an error. The guide has an exchange
+    /// of halos: `mpienv::guide::rust`.
     ///
     /// ```
     /// # mpienv::collective::threads::run(3, std::time::Duration::from_secs(10), |group| {

@@ -19,8 +19,8 @@ use once_cell::sync::OnceCell;
 impl ClusterInfo {
     /// Reads this process's environment.
     ///
-    /// A process that no launcher started is rank 0 of 1, or an error if `MPIENV_REQUIRE_LAUNCHER=1`
-    /// is set.
+    /// A process that no launcher started is rank 0 of 1, or an error if
+    /// `MPIENV_REQUIRE_LAUNCHER=1` is set.
     ///
     /// # Errors
     /// Returns an error if the variables contradict each other or are incomplete: see
