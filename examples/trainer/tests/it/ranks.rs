@@ -96,8 +96,9 @@ fn two_jobs_of_mpirun_train_at_the_same_time_on_one_machine_without_any_option()
     }
     let start = || {
         let mut command = job(Path::new("mpirun"), &[], 2, env!("CARGO_BIN_EXE_mnist"));
-        // Each job finds its own port.
-        command.env_remove("MASTER_PORT").args(["--epochs", "1", "--quiet", "--timeout", PATIENT]);
+        // Each job finds its own port, here among those that jobs of other tests do not derive.
+        command.env_remove("MASTER_PORT").env("MPIENV_PORT_RANGE", "10000-19999");
+        command.args(["--epochs", "1", "--quiet", "--timeout", PATIENT]);
         spawn(&mut command)
     };
     for pair in 0..10 {
