@@ -144,7 +144,7 @@ fn start<'scope, T: Send + 'scope>(
         started.wait();
         run()
     })?;
-    // What the thread allocates to start is no longer free when the next one is checked.
+    // The check for the next thread must see what this one has allocated to start.
     has_started.wait();
     Ok(thread)
 }

@@ -163,6 +163,8 @@ fn one_of_one_and_numbers_of_other_things_are_no_signs() {
         &[("A_WORKER_ID", "0"), ("A_NUM_THREADS", "8"), ("A_NUM_GPUS", "2")],
         &[("FRANK", "3"), ("FRANK_SIZE", "4")],
         &[("a_rank", "1"), ("a_size", "4")],
+        &[("LORA_RANK", "16")],
+        &[("DECOMP_RANK", "2"), ("PAGE_RANK", "7")],
     ];
     for vars in silent {
         assert_eq!(read(vars).unwrap().findings(), [], "{vars:?}");

@@ -146,6 +146,25 @@ fn a_standalone_torchrun_is_refused_on_each_of_several_nodes() {
 }
 
 #[test]
+fn a_torchrun_of_one_node_is_refused_on_each_of_several_and_not_for_a_word_of_the_program() {
+    for (options, is_refused) in [
+        ("--nnodes 1", true),
+        ("--nnodes=1", true),
+        ("--nnodes 1:1", true),
+        ("--nnodes=1:1", true),
+        ("--nnodes 2", false),
+        ("--nproc-per-node 2 train.py --nnodes 1", false),
+        ("--no-python ./solver --nnodes 1", false),
+    ] {
+        let line = format!("torchrun {options} train.py");
+        let (code, stdout, stderr) = run(&["exec", "--per-node"], &line, NODE_1);
+        let right = "with --nnodes 1, torchrun would run a separate job on each of the 2 nodes";
+        assert_eq!((code == Some(2), stderr.contains(right)), (is_refused, is_refused), "{line}");
+        assert_eq!(stdout.is_empty(), is_refused, "{line}: {stderr}");
+    }
+}
+
+#[test]
 fn below_another_launcher_the_right_order_is_without_the_outer_one() {
     let slurm =
         |size| [("SLURM_PROCID", "0"), ("SLURM_STEP_ID", "0"), ("SLURM_STEP_NUM_TASKS", size)];

@@ -545,3 +545,25 @@ fn a_job_of_one_process_in_each_rank_that_mpienv_has_placed_warns_on_all_but_the
         assert_eq!(codes.count(), warnings, "rank {rank}");
     }
 }
+
+#[test]
+fn a_torchrun_that_ignores_the_other_pods_of_an_indexed_job_warns_whatever_it_starts() {
+    for (pods, workers) in [(2, 1), (2, 2), (4, 2), (3, 8), (4, 6), (8, 4)] {
+        let torchrun = Job::torchrun().per_node(workers).build().unwrap();
+        for pod in [0, pods - 1] {
+            let vars = [
+                ("JOB_COMPLETION_INDEX", pod.to_string()),
+                ("NNODES", pods.to_string()),
+                ("MASTER_ADDR", "job-0.svc".to_owned()),
+            ];
+            let vars = vars.map(|(name, value)| (name.to_owned(), value));
+            let mut vars: BTreeMap<_, _> =
+                torchrun.environment(0).unwrap().into_iter().chain(vars).collect();
+            vars.insert("KUBERNETES_SERVICE_HOST".to_owned(), "10.0.0.1".to_owned());
+            let info = ClusterInfo::from_vars(vars).unwrap();
+            assert_eq!((info.launcher(), info.world_size()), (Launcher::Torchrun, workers));
+            let codes: Vec<_> = info.warnings().iter().map(|found| found.code).collect();
+            assert!(codes.contains(&"launchers-disagree"), "{pod}/{pods} {workers}: {codes:?}");
+        }
+    }
+}

@@ -141,6 +141,17 @@ fn two_jobs_at_once_have_ports_of_their_own() {
     }
 }
 
+/// PyTorch's ranks would wait for the store of a torchrun that does not run.
+#[test]
+fn ranks_of_a_simulated_torchrun_open_their_own_store() {
+    let say = ["sh", "-c", "echo store: $TORCHELASTIC_USE_AGENT_STORE"];
+    let job = ["--launcher", "torchrun", "--nodes", "1", "--ppn", "2"];
+    let all = simulate(&job, &say);
+    assert_eq!(sorted_lines(&all), ["[0] store: False", "[1] store: False"]);
+    let one = simulate(&[&job[..], &["--rank", "1"]].concat(), &say);
+    assert_eq!(sorted_lines(&one), ["store: False"]);
+}
+
 #[test]
 fn when_a_rank_fails_all_end_and_the_exit_code_is_its() {
     let begun = Instant::now();

@@ -254,20 +254,16 @@ impl Found<'_> {
         let own = self.words.iter().take_while(|word| !is_script(word));
         let own: Vec<_> = own.filter_map(|word| word.to_str()).collect();
         // Behind `--no-python`, other words may be the program's.
-        let options = own.split(|word| *word == "--no-python").next().unwrap_or_default();
+        let options = own.iter().take_while(|word| **word != "--no-python");
+        let options: Vec<_> = options.flat_map(|word| word.split('=')).collect();
         let is_one = |words: &[&str]| words[0] == "--nnodes" && ["1", "1:1"].contains(&words[1]);
         let is_torchrun = self.inner.example.contains("torchrun");
-        let option = match own.iter().find(|word| **word == "--standalone") {
-            Some(option) => option,
-            None if is_torchrun
-                && (options.windows(2).any(is_one)
-                    || options
-                        .iter()
-                        .any(|word| ["--nnodes=1", "--nnodes=1:1"].contains(word))) =>
-            {
-                "--nnodes 1"
-            }
-            None => return Ok(()),
+        let option = if own.contains(&"--standalone") {
+            "--standalone"
+        } else if is_torchrun && options.windows(2).any(is_one) {
+            "--nnodes 1"
+        } else {
+            return Ok(());
         };
         let name = &self.name;
         let why =

@@ -201,8 +201,8 @@ pub(super) fn others<'a>(place: &Place<'a>) -> Vec<Other<'a>> {
     let rest = place.choice.rest.iter().filter(|marker| known.insert(marker.launcher));
     let read = |&marker: &Marker<'a>| (marker, marker.of(&place.environment).placement().ok());
     let mut others: Vec<Other<'_>> = rest.map(read).collect();
-    // A rank that mpienv has placed may have started a job of one process by mistake. What mpienv
-    // has set itself is no sign of that.
+    // A rank that mpienv has placed may have started a job of one process by mistake. The variables
+    // that mpienv itself has set do not show that.
     known.insert(Launcher::User);
     if let Some(outer) = place.outer.as_ref().filter(|outer| !known.contains(&outer.launcher)) {
         let around = markers(place.whole).find(|marker| marker.launcher == outer.launcher);
