@@ -289,16 +289,29 @@ fn a_group_and_mpis_world_refuse_a_process_that_is_probably_one_of_several() {
 }
 
 #[test]
-fn a_group_below_exec_is_refused_for_what_exec_has_said() {
+fn below_exec_a_group_check_and_a_meeting_are_refused_for_what_exec_has_said() {
     let script = [("SLURM_JOB_ID", "7"), ("SLURM_NTASKS", "8")];
-    let place = Path::new(env!("CARGO_BIN_EXE_mpienv")).with_file_name("examples/collective_twice");
-    for (words, said) in [
-        (&["exec", "--"][..], "no launcher gives this process a place"),
-        (&["exec", "--launcher", "alone", "--"], ""),
+    let mpienv = env!("CARGO_BIN_EXE_mpienv");
+    let group = Path::new(mpienv).with_file_name("examples/collective_twice");
+    let programs = [
+        &[group.to_str().unwrap()][..],
+        &[mpienv, "check"],
+        &[mpienv, "exec", "--meet", "9s", "--", "true"],
+    ];
+    // Each mpienv that sees what is new to it warns once, and the last one refuses.
+    for (start, said) in [
+        ("exec mpienv exec -- \"$@\"", 2),
+        ("eval \"$(mpienv export)\"; exec mpienv exec -- \"$@\"", 3),
+        ("exec mpienv exec --launcher alone -- \"$@\"", 0),
     ] {
-        let output = clean("mpienv").args(words).arg(&place).envs(script).output().unwrap();
-        let stderr = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.success(), said.is_empty(), "{words:?}: {stderr}");
-        assert!(stderr.contains(said), "{words:?}: {stderr}");
+        for program in programs {
+            let words = [&["-c", start, "sh"], program].concat();
+            let output = clean("sh").args(&words).envs(script).output().unwrap();
+            let stderr = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.success(), said == 0, "{words:?}: {stderr}");
+            for part in ["srun did not start this process", "start the program with `srun`"] {
+                assert_eq!(stderr.matches(part).count(), said, "{words:?}: {stderr}");
+            }
+        }
     }
 }

@@ -385,6 +385,45 @@ fn local_sizes_and_names_of_the_master_that_differ_are_findings() {
 }
 
 #[test]
+fn ranks_that_meet_although_another_launcher_has_more_of_them_fail() {
+    let port = free_port().to_string();
+    // torchrun on the second of two nodes, which has not got their number.
+    let of_slurm = [
+        ("SLURM_PROCID", "1"),
+        ("SLURM_NTASKS", "2"),
+        ("SLURM_LOCALID", "0"),
+        ("SLURM_STEP_ID", "0"),
+        ("SLURM_STEP_NUM_TASKS", "2"),
+        ("SLURM_STEP_TASKS_PER_NODE", "1(x2)"),
+        ("SLURM_NODEID", "1"),
+        ("SLURM_NNODES", "2"),
+    ];
+    let of_torchrun = [
+        ("TORCHELASTIC_RUN_ID", "1"),
+        ("WORLD_SIZE", "2"),
+        ("LOCAL_WORLD_SIZE", "2"),
+        ("GROUP_RANK", "0"),
+        ("GROUP_WORLD_SIZE", "1"),
+        ("MASTER_ADDR", "localhost"),
+        ("MASTER_PORT", &port),
+        ("TORCHELASTIC_USE_AGENT_STORE", "False"),
+    ];
+    let start = |rank: &str, words: &[&str]| {
+        let mut command: Command = clean("mpienv");
+        command.args(["check", "--timeout", PATIENT]).args(words);
+        command.envs(of_slurm).envs(of_torchrun).env("RANK", rank).env("LOCAL_RANK", rank);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    for words in [&[][..], &["--json"]] {
+        let [first, second] = ["0", "1"].map(|rank| start(rank, words)).map(ended);
+        assert_eq!((first.0, second.0), (Some(3), Some(0)), "{first:?} {second:?}");
+        assert!(first.2.contains("each node trains alone"), "{first:?}");
+        let is_in_json = first.1.contains("\"code\": \"launchers-disagree\"");
+        assert_eq!(is_in_json, !words.is_empty(), "{first:?}");
+    }
+}
+
+#[test]
 fn a_network_without_a_way_to_the_master_is_named() {
     if !is_root() || !is_there("unshare") {
         return;

@@ -169,9 +169,13 @@ fn check(
         }
     }
     let Some(mut map) = map else { return Ok(()) };
-    map.findings.extend(warnings.into_iter().filter(|_| is_alone));
+    // Ranks that meet are no proof if another launcher says that there are more or others.
+    let is_doubt =
+        |found: &Finding| found.code == "launchers-disagree" && found.severity > Severity::Note;
+    let is_doubtful = info.findings().iter().any(is_doubt);
+    map.findings.extend(warnings.into_iter().filter(|found| is_alone || is_doubt(found)));
     bad.extend(map.bad_hosts().into_iter().map(str::to_owned));
-    let (summary, is_wrong) = (summary(&map), map.errors().next().is_some());
+    let (summary, is_wrong) = (summary(&map), is_doubtful || map.errors().next().is_some());
     if json {
         stream::print_json(&map.with_all_findings())?;
     } else {

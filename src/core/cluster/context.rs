@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::cluster::answer::{Answer, PMIX_RANK};
-use crate::cluster::discover::foreign;
+use crate::cluster::discover::{foreign, unplaced};
 use crate::environment::Environment;
 use crate::error::Error;
 use crate::launcher::{Launcher, VARIABLES, batch, flux, is_shared, pbs, slurm};
@@ -196,6 +196,11 @@ impl Context {
             Error::new(reason, remedy).of(CONTEXT).found(text)
         };
         Context::parse(text).map(Some).ok_or_else(unreadable)
+    }
+
+    /// Returns whether it warned that the process is probably one of several.
+    pub(super) fn says_unplaced(&self) -> bool {
+        self.said.iter().any(|code| unplaced::is_unplaced(code))
     }
 
     /// Returns what the launcher's server has said about the node and the place on it.

@@ -97,8 +97,13 @@ impl ClusterInfoBuilder {
         // nothing has changed since.
         let is_unplaced = choice.marker.launcher == Launcher::Alone && explicit.is_none();
         let since = context.as_ref().map(|context| context.seen.since(&environment));
-        let of_own = since.as_ref().filter(|_| choice.is_of_context);
-        let unplaced = is_unplaced.then(|| of_own.unwrap_or(&environment).clone());
+        let own = context.as_ref().filter(|_| choice.is_of_context);
+        let unplaced = is_unplaced.then(|| match (own, &since) {
+            // What `exec` has said before it became this program is found again.
+            (Some(own), _) if own.says_unplaced() => disagreement::without_place(&environment),
+            (Some(_), Some(since)) => since.clone(),
+            _ => environment.clone(),
+        });
         let read = self.placement(choice.marker.of(&environment), unplaced.as_ref());
         let (mut placement, choice) = match self.overrides.node {
             Some(node) => {
@@ -226,7 +231,8 @@ fn lint(place: &mut Place<'_>, overrides: &Overrides) -> Vec<Finding> {
         || of_place.iter().any(is_disagreement);
     let is_alone = place.placement.launcher() == Launcher::Alone;
     if let Some(unplaced) = place.unplaced.as_ref().filter(|_| is_alone) {
-        findings.extend(unplaced::finding(unplaced, place.own.is_some()));
+        let is_known = place.own.as_ref().is_some_and(|own| !own.says_unplaced());
+        findings.extend(unplaced::finding(unplaced, is_known));
     } else if !is_sure {
         findings.extend(disagreement::one_of_several(place, &others));
     }

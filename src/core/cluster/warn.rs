@@ -200,9 +200,7 @@ impl ClusterInfo {
             sign.code == disagreement::DISAGREE && self.launcher() != Launcher::User
         };
         let sign = self.one_of_several().filter(|sign| !is_started(sign));
-        // What `exec` has found out before it became this program is not looked for again.
-        let is_said = || self.earlier.said.iter().any(|code| unplaced::is_unplaced(code));
-        if is_asked || sign.is_none() && (self.has_launcher() || !is_said()) {
+        if is_asked || sign.is_none() {
             return Ok(());
         }
         self.clone().require_launcher().map(drop)

@@ -66,7 +66,9 @@ pub(super) fn one_of_several(place: &Place<'_>, others: &[Other<'_>]) -> Option<
     let is_by_hand = launcher == Launcher::User
         && !environment.is_set(user::CROSS_SIZE)
         && others.iter().all(|(_, read)| read.is_none());
-    let environment = place.since.as_ref().unwrap_or(environment);
+    // What `exec` has said before it became this program is found again.
+    let is_said = own.as_ref().is_some_and(Context::says_unplaced);
+    let environment = place.since.as_ref().filter(|_| !is_said).unwrap_or(environment);
     // `exec` has given a process by itself its place, and a script has set more.
     let is_left = |outer: &Context| {
         let is_known = |name: &&str| outer.seen.is_known(place.whole, name);
@@ -74,7 +76,7 @@ pub(super) fn one_of_several(place: &Place<'_>, others: &[Other<'_>]) -> Option<
     };
     let are_new = own.is_some() || outer.as_ref().is_some_and(is_left);
     // A process that mpienv has started has been compared with its parents before.
-    let is_first = own.is_none() && outer.is_none();
+    let is_first = is_said || own.is_none() && outer.is_none();
     let lost = || is_first.then(|| parents::finding(environment)).flatten();
     let sign = match is_by_hand || own.is_some() {
         true => {
@@ -83,11 +85,13 @@ pub(super) fn one_of_several(place: &Place<'_>, others: &[Other<'_>]) -> Option<
         }
         false => foreign::of_launched(environment),
     }?;
-    let remedy = format!(
-        "{}, or {}={launcher} for a process by itself",
-        by_hand("RANK, WORLD_SIZE and MASTER_ADDR"),
-        overrides::LAUNCHER
-    );
+    // What starts a script's tasks gives each of them the place that is set by hand for one.
+    let start = match unplaced::is_script(sign.code) {
+        true => sign.remedy,
+        false => by_hand("RANK, WORLD_SIZE and MASTER_ADDR"),
+    };
+    let remedy =
+        format!("{start}, or set {}={launcher} for a process by itself", overrides::LAUNCHER);
     Some(Finding::warning(sign.code, format!("{}; {}", says(), sign.what), sign.why, remedy))
 }
 
@@ -174,7 +178,7 @@ pub(super) fn has_other_master(environment: &Environment, placement: &Placement)
 const ONE_OF_THE_NODE: &str = "this process seems to be one of several on its node, and mpienv gives each of them the same rank";
 
 /// Returns the environment without the place of a process by itself, as `mpienv export` writes it.
-fn without_place(environment: &Environment) -> Environment {
+pub(super) fn without_place(environment: &Environment) -> Environment {
     let names = [RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, "MASTER_ADDR", "MASTER_PORT"];
     let of_first = [NODE_RANK, "JOB_COMPLETION_INDEX", PMIX_RANK].into_iter();
     let of_first = of_first.filter(|name| environment.text(name) == Some("0"));

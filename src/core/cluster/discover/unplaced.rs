@@ -25,7 +25,12 @@ const NOT_A_TASK: &str = "-not-a-task";
 /// Returns whether a finding of this code is about a process that is probably one of several, and
 /// does not know its place.
 pub(crate) fn is_unplaced(code: &str) -> bool {
-    code.ends_with(NOT_A_TASK) || ["place-unknown", "variables-lost"].contains(&code)
+    is_script(code) || ["place-unknown", "variables-lost"].contains(&code)
+}
+
+/// Returns whether a finding of this code is about a script that runs once.
+pub(super) fn is_script(code: &str) -> bool {
+    code.ends_with(NOT_A_TASK)
 }
 
 /// Returns the error for a process that is one of several and does not know which.
@@ -87,9 +92,9 @@ pub(super) fn refuse_worker(environment: &Environment, placement: &Placement) ->
 
 /// Reports signs of a job in which this process does not know its place. A process that mpienv has
 /// started has been compared with its parents before.
-pub(super) fn finding(environment: &Environment, is_in_context: bool) -> Option<Finding> {
+pub(super) fn finding(environment: &Environment, is_known: bool) -> Option<Finding> {
     let sign = sign(environment);
-    if is_in_context || sign.as_ref().is_some_and(is_warning) {
+    if is_known || sign.as_ref().is_some_and(is_warning) {
         return sign;
     }
     let parents = parents::finding(environment);
@@ -169,7 +174,7 @@ pub(super) fn script(environment: &Environment) -> Option<Finding> {
 pub(crate) fn is_of_one_node(finding: &Finding, environment: &Environment) -> bool {
     match finding.code {
         "slurm-not-a-task" => slurm::is_on_one_node(environment),
-        code => code.ends_with(NOT_A_TASK) && batch::is_on_one_host(environment),
+        code => is_script(code) && batch::is_on_one_host(environment),
     }
 }
 
