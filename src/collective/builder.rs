@@ -16,7 +16,7 @@ use super::hosts;
 use super::tcp::{MeetingPoint, Tcp};
 use super::transport::{Alone, Transport};
 use crate::cluster::info::ClusterInfo;
-use crate::rendezvous::{LONGEST_TIMEOUT, Rendezvous};
+use crate::rendezvous::{LONGEST_TIMEOUT, Rendezvous, name_the_late};
 use crate::value::host::Host;
 use crate::value::port::Port;
 
@@ -280,7 +280,8 @@ impl<'a> GroupBuilder<'a> {
     /// Connects all ranks of the job. Every rank must call this, and the ranks of a job that
     /// connects several groups must connect them in the same order, one after the other: two
     /// threads of a rank that connect at the same time get an error. It first prints this rank's
-    /// warnings, unless [`GroupBuilder::quiet`] or the variable `MPIENV_QUIET` silences them.
+    /// warnings, and rank 0 names the ranks that are late after ten seconds, unless
+    /// [`GroupBuilder::quiet`] or the variable `MPIENV_QUIET` silences both.
     ///
     /// # Errors
     /// If a rank does not arrive in time, the ranks cannot be connected, or the backend cannot be
@@ -318,6 +319,11 @@ impl<'a> GroupBuilder<'a> {
         }
         let listener = listener.filter(|_| info.rank().is_first());
         let place = meeting_point(info, meets_at, listener, backend != Backend::Tcp);
+        let telling = |place: MeetingPoint| {
+            let rendezvous = name_the_late(place.rendezvous, info);
+            MeetingPoint { rendezvous, ..place }
+        };
+        let place = if quiet { place } else { place.map(telling) };
         // Over MPI, the master may be unknown.
         let meets_at = place.as_ref().ok().map(|place| (place.host.clone(), place.port));
         let connecting = Connecting::begin(info, meets_at)?;

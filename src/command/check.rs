@@ -26,7 +26,7 @@ use crate::simulate::Job;
 use crate::{ClusterInfo, Error, ErrorKind, Finding, Host, Launcher, Port, host_name, printable};
 pub(crate) use mpienv_core::seam::SIMULATED;
 use mpienv_launch::seam::NodeOptions;
-use mpienv_rendezvous::seam::{uses_munge, why_no_munge};
+use mpienv_rendezvous::seam::{name_the_late, uses_munge, why_no_munge};
 
 use self::connections::{Connections, Order};
 pub(crate) use self::map::JobMap;
@@ -205,7 +205,7 @@ pub(crate) fn rendezvous(
     let own = Rendezvous::of(info, info.master_addr()?.clone(), info.meeting_port())
         .default_port(info.default_master_port())
         .timeout(timeout);
-    Ok(bind.into_iter().fold(own, Rendezvous::bind))
+    Ok(name_the_late(bind.into_iter().fold(own, Rendezvous::bind), info))
 }
 
 /// Exchanges the ranks' endpoints, and returns them in rank order.

@@ -151,6 +151,8 @@ pub struct Rendezvous {
     hosts: Arc<[(Host, u32)]>,
     /// Shared by the clones of this rendezvous, each of which may meet.
     listener: Option<Arc<TcpListener>>,
+    /// Whether rank 0 says on stderr which ranks are late.
+    names_the_late: bool,
 }
 
 /// Omits the token: it may be a secret, and debug output goes to logs.
@@ -182,6 +184,7 @@ impl Rendezvous {
             bind: None,
             hosts: Arc::default(),
             listener: None,
+            names_the_late: false,
         }
     }
 

@@ -9,7 +9,8 @@ use crate::munge::NoMunge;
 pub use crate::munge::REMEDY as MUNGE_REMEDY;
 use crate::star::Star;
 use crate::{Gathered, Meeting, Rendezvous, RendezvousError, munge};
-use mpienv_core::Munge;
+use mpienv_core::seam::is_silenced;
+use mpienv_core::{ClusterInfo, Munge};
 
 /// Ten years, so that adding a timeout to an instant never overflows.
 pub const LONGEST_TIMEOUT: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
@@ -44,6 +45,12 @@ pub fn why_no_munge(rendezvous: &Rendezvous) -> Option<String> {
 /// Why it does not answer.
 pub fn ask_munged(munge: &Munge, within: Duration) -> Result<(), String> {
     munge::answers(munge, within).map_err(|reason| NoMunge::Unanswered(reason).to_string())
+}
+
+/// Lets rank 0 name the missing ranks on stderr after ten seconds, once, because a long wait without
+/// a word looks like a hang. `MPIENV_QUIET` silences it.
+pub fn name_the_late(rendezvous: Rendezvous, info: &ClusterInfo) -> Rendezvous {
+    Rendezvous { names_the_late: !is_silenced(info.environment()), ..rendezvous }
 }
 
 /// Like [`Rendezvous::gather_with_reply`], for processes of this role, but connections stay open:

@@ -9,14 +9,14 @@ mod liveness;
 mod visitor;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::io;
+use std::io::{self, Write as _};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::auth::{Bytes32, nonce};
 use super::connections::Connections;
-use super::error::RendezvousError;
+use super::error::{RendezvousError, seconds};
 use super::frame::{Message, Secret};
 use super::listen::{Addresses, listen, take_over};
 use super::munge::NoMunge;
@@ -34,6 +34,8 @@ use visitor::{Connection, Stage, Visitor};
 const SETTLE: Duration = Duration::from_secs(3);
 /// How long a rank whose connection broke may take to reconnect.
 const RETURN: Duration = Duration::from_secs(1);
+/// How long rank 0 waits before it says which ranks are late.
+const LATE: Duration = Duration::from_secs(10);
 /// Size of the read buffer, which all connections share.
 const SCRATCH: usize = 64 * 1024;
 
@@ -81,6 +83,8 @@ struct Server<'a> {
     addresses: Addresses,
     /// The default port, to listen on from this time.
     fallback_port: Option<(Port, Instant)>,
+    /// When to say which ranks are late.
+    late: Option<Instant>,
     /// Connections that wait for the report and belong to no rank of this meeting, oldest first.
     guests: BTreeMap<u64, usize>,
     blobs: Blobs,
@@ -130,6 +134,7 @@ impl<'a> Server<'a> {
             ungreeted: 0,
             addresses,
             fallback_port,
+            late: settings.names_the_late.then_some(started + LATE),
             guests: BTreeMap::new(),
             blobs: Blobs::default(),
             guesses: Guesses::default(),
@@ -192,7 +197,11 @@ impl<'a> Server<'a> {
                 let _ = self.listen(port);
                 continue;
             }
-            let until = self.fallback_port.map_or(until, |(_, from)| until.min(from));
+            if self.late.take_if(|from| now >= *from).is_some() {
+                self.name_the_late(now);
+            }
+            let from = self.fallback_port.map(|(_, from)| from);
+            let until = [from, self.late].into_iter().flatten().fold(until, Instant::min);
             let wait = (until - now).min(self.answer_outliers(Some(now))).min(until_blobs);
             if let Err(error) = self.turn(wait) {
                 return Err(self.fail(error));
@@ -270,6 +279,21 @@ impl<'a> Server<'a> {
         let master = (&self.settings.host, self.settings.port);
         let size = self.settings.rank.size();
         self.problems.report(size, master, &self.present_ranks(), waited, time_is_up)
+    }
+
+    /// Says which ranks have not arrived yet, and how long rank 0 waits for them.
+    fn name_the_late(&self, now: Instant) {
+        let Rendezvous { host, port, rank, .. } = self.settings;
+        let (size, joined) = (rank.size(), self.present_ranks());
+        let so_far = self.problems.report(size, (host, *port), &joined, now - self.started, true);
+        let so_far = so_far.to_string();
+        if so_far.is_empty() {
+            return;
+        }
+        let left = seconds(self.deadline - now);
+        let line = format!("mpienv: {so_far}; rank 0 waits for at most another {left}\n");
+        // If stderr is closed, it cannot be said.
+        let _ = io::stderr().write_all(line.as_bytes());
     }
 
     /// Waits for events, at most `wait`, and handles them.

@@ -1,5 +1,6 @@
 //! `--meet` and `--wait-for-master`: what the start of the command waits for.
 
+use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -72,6 +73,21 @@ fn a_rank_that_never_arrives_is_named_within_the_time_and_each_node_says_by_whom
         }
         assert!(begun.elapsed() < 2 * SLACK, "{:?}", begun.elapsed());
     }
+}
+
+#[test]
+fn rank_0_names_the_late_ranks_while_it_waits_for_them() {
+    let port = free_port();
+    let words = ["exec", "--meet", PATIENT, "--", "true"];
+    let mut first = rank(0, 2, port, &words).spawn().unwrap();
+    let mut said = BufReader::new(first.stderr.take().unwrap()).lines();
+    let line = said.next().unwrap().unwrap();
+    assert!(line.starts_with("mpienv: rank 1 of 2 has not connected to 127.0.0.1:"), "{line}");
+    assert!(line.contains("; rank 0 waits for at most another "), "{line}");
+    let second = ended(rank(1, 2, port, &words).spawn().unwrap());
+    assert_eq!(second, (Some(0), String::new(), String::new()));
+    assert!(first.wait().unwrap().success());
+    assert_eq!(said.count(), 0);
 }
 
 #[test]
