@@ -23,7 +23,10 @@ fn the_report_and_the_object_name_the_version_and_the_host() {
     let expected = version_and_host();
     let text = printed(&[]);
     assert_eq!(text.lines().next(), Some(expected.as_str()), "{text}");
-    let examined: serde_json::Value = serde_json::from_str(&printed(&["--json"])).unwrap();
+    let object =
+        |words: &[&str]| -> serde_json::Value { serde_json::from_str(&printed(words)).unwrap() };
+    let (examined, unasked) = (object(&["--json"]), object(&["--json", "--timeout", "0"]));
+    assert_eq!(unasked["info"]["rank"], examined["info"]["rank"]);
     let [version, host] = ["version", "host"].map(|key| examined[key].as_str().unwrap());
     assert_eq!(format!("mpienv {version} on {host}"), expected);
 }

@@ -69,6 +69,22 @@ fn an_error_over_mpi_is_the_only_line_of_a_rank_whose_call_has_failed() {
     });
 }
 
+#[test]
+fn a_plate_in_blocks_gets_the_same_heat_from_any_number_of_ranks() {
+    let plate = |ranks: u32| {
+        let script = format!("exec {}", example("heat2d").display());
+        let output = launch("plate", ranks, &[], &script).output().unwrap();
+        assert!(output.status.success(), "{ranks}: {output:?}");
+        text(&output.stdout)
+    };
+    let alone = plate(1);
+    assert!(alone.ends_with("1037 steps; the middle has 0.1936494637\n"), "{alone}");
+    // A row of blocks, blocks of unequal sizes, and grids.
+    for ranks in [2, 4, 5, 6] {
+        assert_eq!(plate(ranks), alone, "{ranks}");
+    }
+}
+
 /// Checks what the ranks print after this mistake, over shared memory and over TCP.
 fn check_that_ranks_say(mistake: &str, wanted: &[&str]) {
     for backend in ["shared-memory", "tcp"] {

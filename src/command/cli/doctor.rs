@@ -32,14 +32,15 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// If all ranks run it, rank 0 prints one report: its own values, and what differs on the other
 /// ranks. If not all ranks meet, the others print only why, and their errors and warnings, and the
 /// exit code is 3. With --timeout 0 each rank prints its own report. With --json each rank
-/// prints its own object, and waits for the others only if it asks the launcher (see --no-ask).
+/// prints its own object, and waits for the others only if it asks the launcher (see --no-ask),
+/// which it does not with --timeout 0.
 #[derive(Args, Debug)]
 #[command(after_help = examples::DOCTOR)]
 pub(super) struct Options {
     #[command(flatten)]
     place: JointPlaceOptions,
     /// How long to wait for the other ranks, in seconds or as 90s or 10m; 0 inspects this rank only
-    #[arg(long, value_name = "TIME", default_value = "5", value_parser = time_or_none, conflicts_with = "json")]
+    #[arg(long, value_name = "TIME", default_value = "5", value_parser = time_or_none)]
     timeout: Duration,
     /// Print one JSON object
     #[arg(long)]
