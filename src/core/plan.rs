@@ -358,6 +358,9 @@ fn context_of(
         master_port: (*port_scope == Scope::Job).then(|| info.master_port().to_string()),
         token: token.filter(|_| *token_scope == Scope::Job).map(str::to_owned),
         server,
+        place: Some(info.rank())
+            .filter(|rank| rank.size() > 1)
+            .map(|rank| (rank, info.local_world_size() == Some(1) && info.node_count() != Some(1))),
         node: node.filter(|_| is_answer(&info.placement.node_rank)),
         // Flux sets the local rank alone.
         local: local.filter(|_| is_answer(&info.placement.local_size)),

@@ -191,8 +191,9 @@ fn what_mpienv_has_set_around_the_only_rank_of_an_inner_job_is_no_sign_of_severa
                 let mut warnings = ClusterInfo::from_vars(vars).unwrap().warnings();
                 // A script that sets only some of its variables is another matter.
                 let mut others = vec!["stale-agent-store", "partly-inherited"];
-                // So is a rank other than the first by the outer launcher's own variables.
-                if around.rank().index() > 0 && around.launcher() != Launcher::User {
+                // So is a rank other than the first, and one that has a node to itself.
+                let has_node = around.local_world_size() == Some(1) && around.world_size() > 1;
+                if around.rank().index() > 0 || has_node {
                     others.push("launchers-disagree");
                 }
                 warnings.retain(|one| !others.contains(&one.code));
@@ -543,6 +544,39 @@ fn a_job_of_one_process_in_each_rank_that_mpienv_has_placed_warns_on_all_but_the
         assert_eq!((below.launcher(), below.world_size()), (Launcher::Torchrun, 1));
         let codes = below.warnings().into_iter().filter(|one| one.code == "launchers-disagree");
         assert_eq!(codes.count(), warnings, "rank {rank}");
+    }
+}
+
+#[test]
+fn a_torchrun_by_itself_on_each_node_warns_below_exec_and_launch_of_several_nodes() {
+    let pods = [("JOB_COMPLETION_INDEX", "1"), ("NNODES", "2"), ("MASTER_ADDR", "job-0.svc")];
+    let hosts = [("NODE_RANK", "1"), ("NNODES", "2"), ("MASTER_ADDR", "10.1.2.3")];
+    for vars in [pods, hosts] {
+        for start in ["mpienv exec --per-node", "mpienv launch --nproc-per-node 1"] {
+            for (workers, nodes, is_warned) in [(1, 1, true), (2, 1, true), (2, 2, false)] {
+                // What torchrun gives the first worker of this node.
+                let (of_nodes, size) = (nodes == 2, workers * nodes);
+                let (node, first) = if of_nodes { (1, workers) } else { (0, 0) };
+                let worker = format!(
+                    "env TORCHELASTIC_RUN_ID=x RANK={first} WORLD_SIZE={size} LOCAL_RANK=0 LOCAL_WORLD_SIZE={workers} \
+                     GROUP_RANK={node} GROUP_WORLD_SIZE={nodes} MASTER_ADDR=10.1.2.3 MASTER_PORT=1025"
+                );
+                let script = format!("{start} -- sh -c '{worker} mpienv show'");
+                let found = lines(nested(&script).envs(vars));
+                let found = found.iter().filter(|line| line.contains("[launchers-disagree]: "));
+                assert_eq!(found.count(), usize::from(is_warned), "{vars:?} {script}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_job_of_its_own_that_is_asked_for_in_a_rank_is_silent() {
+    let rank = [("RANK", "1"), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "10.1.2.3")];
+    for per_node in ["1", "2"] {
+        let inner = format!("mpienv launch --launcher alone --nproc-per-node {per_node}");
+        let script = format!("mpienv exec -- {inner} -- mpienv exec -- true");
+        assert_eq!(lines(nested(&script).envs(rank)), [""; 0], "{per_node}");
     }
 }
 

@@ -11,9 +11,11 @@ use crate::cluster::answer::{Answer, PMIX_RANK};
 use crate::cluster::discover::{foreign, unplaced};
 use crate::environment::Environment;
 use crate::error::Error;
+use crate::launcher::placement::Placement;
 use crate::launcher::{Launcher, VARIABLES, batch, flux, is_shared, pbs, slurm};
 use crate::value::job::fnv_1a;
 use crate::value::rank::Rank;
+use crate::value::sourced::by;
 
 /// The variable's name. Only mpienv writes it.
 pub(crate) const CONTEXT: &str = "MPIENV_CONTEXT";
@@ -61,6 +63,11 @@ impl Server {
 /// The version of the format. Other versions of mpienv may write another one.
 const FORM: &str = "1";
 
+/// The source of the place of a process around this one.
+const AROUND: &str = "mpienv, around this process";
+/// The word before a rank that shares its node, or may, and before one that has a node to itself.
+const ONE_OF_RANKS: &str = "rank";
+const ONE_OF_NODES: &str = "node-rank";
 /// The value of `binding` for a program that keeps the launcher's binding to cores.
 const KEPT: &str = "kept";
 /// The value of `alone` for a process by itself that a user asked for.
@@ -174,6 +181,8 @@ pub(crate) struct Context {
     pub token: Option<String>,
     /// Which of the launcher's servers it has asked for the `MASTER_ADDR`.
     pub server: Option<Server>,
+    /// The rank, if there are several, and whether each of several nodes has one.
+    pub place: Option<(Rank, bool)>,
     /// The number of the node and the number of nodes, if it has asked for them.
     pub node: Option<Rank>,
     /// The same for the local rank and the local size.
@@ -203,6 +212,25 @@ impl Context {
         self.said.iter().any(|code| unplaced::is_unplaced(code))
     }
 
+    /// Returns where it placed the process around this one, if that was one of several, and no batch
+    /// job was submitted since.
+    pub(super) fn around(&self, environment: &Environment) -> Option<Placement> {
+        let mut jobs = batch::jobs().chain(["SLURM_JOB_ID"]);
+        let (rank, is_node) = self.place?;
+        if jobs.any(|job| self.seen.is_changed(environment, job)) {
+            return None;
+        }
+        let mut placement =
+            Placement::new(self.launcher, by(AROUND, rank.index()), by(AROUND, rank.size()))
+                .ok()?;
+        if is_node {
+            placement.local_rank = by(AROUND, Some(0));
+            placement.local_size = by(AROUND, Some(1));
+            placement.node_count = by(AROUND, Some(rank.size()));
+        }
+        Some(placement)
+    }
+
     /// Returns what the launcher's server has said about the node and the place on it.
     pub(super) fn answer(&self) -> Option<Answer> {
         Some(Answer {
@@ -229,6 +257,7 @@ impl Context {
             master_port: None,
             token,
             server: None,
+            place: None,
             node: None,
             local: None,
             seen: Seen::default(),
@@ -243,6 +272,8 @@ impl Context {
                 Some(("from", from)) => {
                     context.server = Server::ALL.into_iter().find(|server| server.word() == from);
                 }
+                Some((ONE_OF_RANKS, rank)) => context.place = Some((rank_of(rank)?, false)),
+                Some((ONE_OF_NODES, rank)) => context.place = Some((rank_of(rank)?, true)),
                 Some(("node", node)) => context.node = Some(rank_of(node)?),
                 Some(("local", local)) => context.local = Some(rank_of(local)?),
                 Some(("said", codes)) => {
@@ -266,6 +297,14 @@ impl Context {
             ("addr", self.master_addr.clone()),
             ("port", self.master_port.clone()),
             ("from", self.server.map(|server| server.word().to_owned())),
+            (
+                if self.place.is_some_and(|(_, is_node)| is_node) {
+                    ONE_OF_NODES
+                } else {
+                    ONE_OF_RANKS
+                },
+                self.place.map(|(rank, _)| numbers(rank)),
+            ),
             ("node", self.node.map(numbers)),
             ("local", self.local.map(numbers)),
             ("said", Some(self.said.join(",")).filter(|said| !said.is_empty())),
@@ -309,6 +348,7 @@ mod tests {
             master_port,
             token,
             server: Some(Server::Pmix),
+            place: Rank::new(3, 4).ok().map(|rank| (rank, true)),
             node: Rank::new(1, 2).ok(),
             local: Rank::new(3, 4).ok(),
             seen,

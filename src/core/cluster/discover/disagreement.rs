@@ -7,7 +7,7 @@ use super::foreign::ONE_OF_SEVERAL;
 use super::lints::is_same;
 use super::{Place, foreign, parents, unplaced};
 use crate::cluster::answer::PMIX_RANK;
-use crate::cluster::context::Context;
+use crate::cluster::context::{CONTEXT, Context};
 use crate::cluster::overrides;
 use crate::environment::Environment;
 use crate::finding::{Finding, Severity};
@@ -205,16 +205,15 @@ pub(super) fn others<'a>(place: &Place<'a>) -> Vec<Other<'a>> {
     let rest = place.choice.rest.iter().filter(|marker| known.insert(marker.launcher));
     let read = |&marker: &Marker<'a>| (marker, marker.of(&place.environment).placement().ok());
     let mut others: Vec<Other<'_>> = rest.map(read).collect();
-    // A rank that mpienv has placed may have started a job of one process by mistake. The variables
-    // that mpienv itself has set do not show that.
-    known.insert(Launcher::User);
-    if let Some(outer) = place.outer.as_ref().filter(|outer| !known.contains(&outer.launcher)) {
-        let around = markers(place.whole).find(|marker| marker.launcher == outer.launcher);
-        let is_one = |read: &Placement| is_one_of(&place.placement, read);
-        let read = around.and_then(|marker| Some((marker, marker.placement().ok()?)));
-        others.extend(
-            read.filter(|(_, read)| is_one(read)).map(|(marker, read)| (marker, Some(read))),
-        );
+    // A rank that mpienv has placed may have started a job of its own by mistake.
+    let is_asked = [overrides::LAUNCHER, overrides::ASKED].contains(&&*place.choice.source);
+    if let Some(outer) = place.outer.as_ref().filter(|_| !is_asked)
+        && let Some(around) = outer.around(place.whole)
+        && (is_one_of(&place.placement, &around) || is_on_one_of(&place.placement, &around))
+    {
+        let Place { whole: environment, .. } = *place;
+        let marker = Marker { environment, launcher: outer.launcher, variable: CONTEXT };
+        others.push((marker, Some(around)));
     }
     others
 }
@@ -295,6 +294,12 @@ fn is_one_of(one: &Placement, other: &Placement) -> bool {
     one.size.value == 1 && other.rank.value > 0
 }
 
+/// Returns whether one launcher has a node to itself, and the other one several nodes.
+fn is_on_one_of(one: &Placement, other: &Placement) -> bool {
+    value_of(&one.node_count) == Some(1)
+        && value_of(&other.node_count).is_some_and(|count| count > 1)
+}
+
 /// Returns whether two launchers place this process differently, comparing only values that both
 /// provide.
 fn differ(one: &Placement, other: &Placement) -> bool {
@@ -343,6 +348,7 @@ fn disagreement(
         let said = format!("{} {what} {} of {}", says(p.launcher()), shown(&rank), shown(&size));
         match p.launcher() {
             Launcher::Alone => said,
+            _ if source_of(&rank) == source_of(&size) => format!("{said} ({})", source_of(&rank)),
             _ => format!("{said} ({}, {})", source_of(&rank), source_of(&size)),
         }
     };
