@@ -303,7 +303,7 @@ impl<'a> GroupBuilder<'a> {
         let GroupBuilder { info, backend, quiet, meets_at, listener, on_lost, hints, .. } = self;
         let calls = self.timeout;
         let timeouts = Timeouts { connecting: self.connect_timeout.unwrap_or(calls), calls };
-        info.refuse_one_of_several()?;
+        info.clone().require_place()?;
         if !quiet {
             info.warn();
         }

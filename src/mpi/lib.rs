@@ -131,8 +131,8 @@ pub fn find_library(launcher: Launcher, environment: &Environment) -> Result<(Pa
 /// Finish with [`finalize`](World::finalize). Dropping the world and every communicator and request
 /// made from it also finalizes MPI, but only if no call has failed, every started call is done, the
 /// thread is not panicking, and the other ranks do the same within 1 s. Otherwise MPI is not
-/// finalized. When this process then exits, launchers kill the other ranks, and with MPICH the job
-/// may end with exit code 0.
+/// finalized. When this process then exits, launchers kill the other ranks. After a drop that found
+/// others still at work, an exit with 0 makes the job end with 3 (on Linux with glibc).
 ///
 /// If a program fails on its own, it should call [`abort`](World::abort), so that the other ranks
 /// do not wait for it.
@@ -190,7 +190,7 @@ impl World {
     /// # Errors
     /// As [`init`](World::init).
     pub fn init_with(info: &ClusterInfo, hints: &Hints) -> Result<World> {
-        info.refuse_one_of_several()?;
+        info.clone().require_place()?;
         info.warn();
         World::of_group(info, hints)
     }

@@ -1,12 +1,14 @@
 //! MPI in this process, from initialization to finalization.
 
-#![expect(unsafe_code, reason = "MPI's handles move to other threads")]
+#![expect(unsafe_code, reason = "MPI's handles move to other threads, and to a handler of C's")]
 
-use std::ffi::c_int;
+use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
+
+use libloading::os::unix::Library;
 
 use super::abi::Comm;
 use super::api::Api;
@@ -14,6 +16,7 @@ use super::error::{MpiError, Result};
 use super::hints::Hints;
 use super::library::Loaded;
 use mpienv_ask::seam::{Owner, has_left};
+use mpienv_core::seam::RANKS;
 use mpienv_core::{Environment, Rank};
 
 /// How long a dropped session waits for the other ranks.
@@ -23,7 +26,7 @@ const FAILED_LIMIT: Duration = Duration::from_millis(200);
 
 /// Initialized MPI, shared by all communicators and requests and finalized with the last of them.
 pub(super) struct Session {
-    pub loaded: Loaded,
+    pub loaded: Arc<Loaded>,
     /// This process's rank among all of the job.
     pub rank: Rank,
     /// A second communicator of all ranks, so that no other call can match the barrier before
@@ -81,7 +84,7 @@ impl Session {
         Ok(Session {
             closing: api.duplicate(api.constants.comm_world)?,
             rank: api.rank(api.constants.comm_world)?,
-            loaded,
+            loaded: Arc::new(loaded),
             state: Mutex::new(State::Sound),
             has_failed: AtomicBool::new(false),
             started: AtomicU32::new(0),
@@ -163,8 +166,8 @@ impl Drop for Session {
             && let Err(error) = self.end(if has_failed { FAILED_LIMIT } else { DROP_LIMIT })
             && !has_failed
         {
-            // A destructor cannot return an error, and if a rank exits without MPI_Finalize, MPICH
-            // ends the other ranks and the job with 0.
+            // A destructor cannot return an error.
+            abort_at_exit(&self.loaded);
             let why = match error {
                 MpiError::TimedOut { limit, .. } => {
                     format!("others did not leave within {} s", limit.as_secs_f64())
@@ -172,12 +175,36 @@ impl Drop for Session {
                 error => error.to_string(),
             };
             let line = format!(
-                "mpienv: rank {} leaves MPI without MPI_Finalize, so the job may end early with exit code 0: {why}; \
+                "mpienv: rank {} leaves MPI without MPI_Finalize, so the job ends when this rank exits: {why}; \
                  close the group, or finalize the world, on all ranks, and abort where one of them fails\n",
                 self.rank
             );
             let _ = std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes());
         }
+    }
+}
+
+/// Makes this process's exit with 0 end the job with another code: when a rank exits without
+/// MPI_Finalize, MPICH ends the other ranks, and the job with that rank's code.
+fn abort_at_exit(loaded: &Arc<Loaded>) {
+    type Handler = unsafe extern "C" fn(code: c_int, left: *mut c_void);
+    type OnExit = unsafe extern "C" fn(Handler, *mut c_void) -> c_int;
+
+    unsafe extern "C" fn end(code: c_int, left: *mut c_void) {
+        // SAFETY: it comes from the box below, and nothing frees that.
+        let (loaded, owner) = unsafe { &*left.cast::<(Arc<Loaded>, Owner)>() };
+        if code == 0 && owner.is_here() {
+            loaded.api.abort(loaded.api.constants.comm_world, RANKS.into());
+        }
+    }
+
+    // Only glibc has it. Elsewhere, the launcher sees the 0.
+    // SAFETY: the function has this type since glibc 2.0.
+    let on_exit = unsafe { Library::this().get::<OnExit>(b"on_exit\0") }.map(|found| *found);
+    if let Ok(on_exit) = on_exit {
+        let left = Box::into_raw(Box::new((Arc::clone(loaded), Owner::current())));
+        // SAFETY: the handler takes what it gets here, once.
+        unsafe { on_exit(end, left.cast()) };
     }
 }
 

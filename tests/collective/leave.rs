@@ -7,6 +7,7 @@
 //! `collective_leave at-once`: all ranks drop their groups as soon as they are connected.
 //!
 //! `collective_leave early RANK`: this rank drops its group, and the others call a barrier.
+//! `collective_leave returns RANK`: this rank also returns from main.
 //!
 //! `collective_leave threads`: two threads of rank 0 call a barrier at the same time, which the
 //! other ranks never call.
@@ -69,7 +70,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         if words[1] == own.to_string() {
             drop(group);
             println!("rank {own} goes on");
-            sleep(Duration::from_secs(3000));
+            sleep(Duration::from_secs(if is_early { 3000 } else { 0 }));
             return Ok(());
         }
         group.barrier()?;

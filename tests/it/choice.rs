@@ -457,3 +457,29 @@ fn hosts_or_pods_that_may_be_no_ranks_are_errors() {
     let error = ClusterInfo::from_vars(pod).unwrap_err().to_string();
     assert!(error.starts_with("Kubernetes: WORLD_SIZE=\"16\": it counts pods here"), "{error}");
 }
+
+#[test]
+fn the_only_rank_of_a_launcher_with_another_ones_number_above_0_warns() {
+    let task = [
+        ("SLURM_JOB_ID", "7"),
+        ("SLURM_STEP_ID", "0"),
+        ("SLURM_PROCID", "0"),
+        ("SLURM_LOCALID", "0"),
+        ("SLURM_STEP_NUM_TASKS", "1"),
+    ];
+    let names = [
+        "PMI_ID",
+        "ALPS_APP_PE",
+        "MPI_LOCALRANKID",
+        "MV2_COMM_WORLD_LOCAL_RANK",
+        "OMPI_COMM_WORLD_LOCAL_RANK",
+    ];
+    for name in names {
+        for (number, is_warned) in [("0", false), ("1", true)] {
+            let info = ClusterInfo::from_vars(task.into_iter().chain([(name, number)])).unwrap();
+            let codes = info.warnings().into_iter().filter(|one| one.code == "launchers-disagree");
+            assert_eq!(codes.count(), usize::from(is_warned), "{name}={number}");
+            assert_eq!(info.require_place().is_err(), is_warned, "{name}={number}");
+        }
+    }
+}

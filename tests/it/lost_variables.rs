@@ -114,6 +114,23 @@ fn numbers_that_a_jobs_only_rank_gives_to_its_children_are_theirs_and_inherited_
 }
 
 #[test]
+fn ranks_of_open_mpi_with_another_launchers_place_alone_warn_and_meet_nobody() {
+    if !is_there("mpirun") {
+        return;
+    }
+    let task = "SLURM_JOB_ID=7 SLURM_STEP_ID=0 SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=1";
+    let run = |ranks: &str, command: &str| {
+        let script = CLEARED.replace("mpienv", &format!("{task} mpienv")) + command;
+        stderr(output_of(with(mpirun("mpirun"), &["-n", ranks, "sh", "-c", &script])))
+    };
+    let said = run("2", " exec -- true");
+    assert_eq!(said.matches("warning [variables-lost]: ").count(), 2, "{said}");
+    let said = run("2", " check; :");
+    assert_eq!(said.matches("nothing was checked: ").count(), 2, "{said}");
+    assert!(!run("1", " exec -- true").contains("variables-lost"));
+}
+
+#[test]
 fn ranks_of_hydra_without_its_variables_warn() {
     if is_there("mpiexec.hydra") {
         assert_warns(|| with(clean("mpiexec.hydra"), &["-n", "2"]), "Hydra", 2);

@@ -473,10 +473,23 @@ fn a_rank_that_drops_its_group_early_is_named_by_those_who_wait_for_it() {
             assert!(!output.status.success(), "{what}");
             let text = format!("rank {left} called close or dropped its group, rank ");
             assert!(err.contains(&text), "{what}");
-            let warned = " leaves MPI without MPI_Finalize, so the job may end early";
+            let warned = " leaves MPI without MPI_Finalize, so the job ends when this rank exits: ";
             assert_eq!(err.matches(warned).count(), 1, "{what}");
             let rule = "a rank that leaves early has returned, closed its group, or failed and printed why";
             assert!(err.contains(&format!(" barrier: {rule}")), "{what}");
+        }
+    }
+}
+
+#[test]
+fn a_rank_that_returns_early_with_success_fails_the_job() {
+    for mpi in all() {
+        let jobs = ["0", "1", "2"].map(|left| words(["returns", left]));
+        for (left, output) in mpi.run_at_once(3, "collective_leave", &jobs).iter().enumerate() {
+            let (out, err) = texts(output);
+            let what = format!("{mpi:?}, rank {left}: {out}\n{err}");
+            assert!(!output.status.success(), "{what}");
+            assert!(err.contains(" leaves MPI without MPI_Finalize"), "{what}");
         }
     }
 }

@@ -11,7 +11,6 @@ use crate::cluster::overrides::{self, ASKED};
 use crate::environment::Environment;
 use crate::error::{Error, Reason};
 use crate::finding::{Finding, Severity};
-use crate::launcher::Launcher;
 use crate::launcher::alone::{BY_ITSELF, NO_VARIABLES};
 use crate::value::host::host_name;
 
@@ -191,19 +190,33 @@ impl ClusterInfo {
         self.findings.iter().find(|finding| may_be(finding.code) && unplaced::is_warning(finding))
     }
 
-    /// Refuses a process that would meet only itself although it is probably one of several, unless
-    /// a user has chosen the launcher, or the innermost one says that it has started one process.
-    #[doc(hidden)]
-    pub fn refuse_one_of_several(&self) -> Result<(), Error> {
+    /// Returns this place, or an error if this process is rank 0 of 1 and probably one of several.
+    ///
+    /// [`ClusterInfo::from_env`] prints nothing, and takes a process without a launcher for rank 0 of
+    /// 1. In a batch script without `srun`, or a container that does not pass the launcher's
+    /// variables on, each process would work alone. This refuses such a process, and accepts one
+    /// without any sign of a job, as on a laptop. `Group::connect` and `World::init` do so themselves.
+    /// `MPIENV_LAUNCHER=alone`, or the name of the launcher that gave the place, allows it.
+    ///
+    /// ```
+    /// use mpienv::ClusterInfo;
+    ///
+    /// let laptop = ClusterInfo::from_vars([("HOME", "/home/ada")])?.require_place()?;
+    /// assert_eq!(laptop.world_size(), 1);
+    /// let script = [("SLURM_JOB_ID", "7"), ("SLURM_NTASKS", "8")];
+    /// let error = ClusterInfo::from_vars(script)?.require_place().unwrap_err();
+    /// assert!(error.to_string().contains("srun did not start this process"));
+    /// # Ok::<(), mpienv::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`ClusterInfo::require_launcher`], but only if a finding shows that there are more ranks.
+    pub fn require_place(self) -> Result<ClusterInfo, Error> {
         let is_asked = [overrides::LAUNCHER, ASKED].contains(&&*self.placement.launcher.source);
-        let is_started = |sign: &Finding| {
-            sign.code == disagreement::DISAGREE && self.launcher() != Launcher::User
-        };
-        let sign = self.one_of_several().filter(|sign| !is_started(sign));
-        if is_asked || sign.is_none() {
-            return Ok(());
+        match self.one_of_several() {
+            Some(_) if !is_asked => self.require_launcher(),
+            _ => Ok(self),
         }
-        self.clone().require_launcher().map(drop)
     }
 
     /// Adds the rank and its host to a finding, except for rank 0.

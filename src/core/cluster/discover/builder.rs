@@ -20,7 +20,19 @@ impl ClusterInfo {
     /// Reads this process's environment.
     ///
     /// A process that no launcher started is rank 0 of 1, or an error if
-    /// `MPIENV_REQUIRE_LAUNCHER=1` is set.
+    /// `MPIENV_REQUIRE_LAUNCHER=1` is set. **This prints nothing, even if the process is probably one
+    /// of several.** Call [`require_place`](ClusterInfo::require_place) to refuse such a process, or
+    /// [`warn`](ClusterInfo::warn) to print what is suspicious. `Group::connect` and `World::init` do
+    /// both.
+    ///
+    /// ```
+    /// use mpienv::ClusterInfo;
+    ///
+    /// let info = ClusterInfo::from_env()?.require_place()?;
+    /// info.warn();
+    /// println!("rank {} of {}", info.rank(), info.world_size());
+    /// # Ok::<(), mpienv::Error>(())
+    /// ```
     ///
     /// # Errors
     /// Returns an error if the variables contradict each other or are incomplete: see

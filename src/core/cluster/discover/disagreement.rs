@@ -23,6 +23,9 @@ use crate::value::sourced::{Known, source_of, value_of};
 /// The code of a finding about variables that give this process different places.
 pub(crate) const DISAGREE: &str = "launchers-disagree";
 
+/// Variables that may number a process without the size of its job.
+const LOOSE: [&str; 4] = [NODE_RANK, PMIX_RANK, "PMI_ID", "ALPS_APP_PE"];
+
 /// Reports signs that this process is one of several, although its place says that it is the only
 /// rank of the job, or of its node.
 ///
@@ -77,13 +80,17 @@ pub(super) fn one_of_several(place: &Place<'_>, others: &[Other<'_>]) -> Option<
     let are_new = own.is_some() || outer.as_ref().is_some_and(is_left);
     // A process that mpienv has started has been compared with its parents before.
     let is_first = is_said || own.is_none() && outer.is_none();
-    let lost = || is_first.then(|| parents::finding(environment)).flatten();
+    let lost = || is_first.then(|| parents::finding(environment, launcher)).flatten();
     let sign = match is_by_hand || own.is_some() {
         true => {
             let sign = unplaced::beside_one_rank(&without_place(environment), are_new);
             sign.or_else(lost).filter(unplaced::is_warning)
         }
-        false => foreign::of_launched(environment),
+        // If a launcher's process is an ancestor of its ranks, another one is not nearer.
+        false => foreign::of_launched(environment).or_else(|| {
+            let can_see = !launcher.spec().starters.is_empty();
+            can_see.then(lost).flatten().filter(unplaced::is_warning)
+        }),
     }?;
     // What starts a script's tasks gives each of them the place that is set by hand for one.
     let start = match unplaced::is_script(sign.code) {
@@ -119,7 +126,7 @@ fn contradiction(place: &Place<'_>, others: &[Other<'_>]) -> Option<&'static str
         let is_low = |name: &&str| is_by_hand && is_low(placement) && number(name).is_some();
         return local.or_else(|| [LOCAL_RANK, NODE_RANK].into_iter().find(is_low));
     }
-    let mut loose = [NODE_RANK, PMIX_RANK].into_iter().filter(|name| {
+    let mut loose = LOOSE.into_iter().filter(|name| {
         number(name).is_some_and(|rank| !explains(&|other| other.rank.value == rank))
     });
     // If the program that started this process is visible, an outer one left the variables. Pods
@@ -151,7 +158,7 @@ fn contradiction(place: &Place<'_>, others: &[Other<'_>]) -> Option<&'static str
         let size = [WORLD_SIZE, user::COUNT].into_iter().find(is_size);
         size.filter(|_| has_other_master(environment, placement))
     };
-    of_one.or_else(|| if is_by_hand { of_absent() } else { of_hosts() })
+    of_one.or_else(of_absent).or_else(|| if is_by_hand { None } else { of_hosts() })
 }
 
 /// Returns whether the rank is lower than every order of nodes and ranks allows: each node before

@@ -36,11 +36,11 @@ const WORKER_STARTERS: &[(&str, &[&str])] =
 const SIZES: &[&str] = &["nproc-per-node", "nnodes", "ppn", "nodes"];
 
 /// Reports a parent process that is one of several, or that starts several, if this process has no
-/// variables of theirs.
-pub(super) fn finding(environment: &Environment) -> Option<Finding> {
+/// variables of theirs, but at most those of `own` launcher.
+pub(super) fn finding(environment: &Environment, own: Launcher) -> Option<Finding> {
     let mut parents = ancestors(environment).peekable();
     while let Some(parent) = parents.next() {
-        if parent.runs(SESSIONS).is_some() {
+        if parent.runs(SESSIONS).is_some() || parent.runs(own.spec().starters).is_some() {
             return None;
         }
         let who = || format!("{} (process {})", parent.name, parent.id);

@@ -97,7 +97,7 @@ pub(super) fn finding(environment: &Environment, is_known: bool) -> Option<Findi
     if is_known || sign.as_ref().is_some_and(is_warning) {
         return sign;
     }
-    let parents = parents::finding(environment);
+    let parents = parents::finding(environment, Launcher::Alone);
     if parents.as_ref().is_some_and(is_warning) {
         return parents;
     }
