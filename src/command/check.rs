@@ -23,7 +23,9 @@ use crate::command::open_files::OpenFiles;
 use crate::command::protection::Protection;
 use crate::rendezvous::{Gathered, Meeting, Member, Rendezvous, RendezvousError};
 use crate::simulate::Job;
-use crate::{ClusterInfo, Error, ErrorKind, Finding, Host, Launcher, Port, host_name, printable};
+use crate::{
+    ClusterInfo, Error, ErrorKind, Finding, Host, Launcher, Port, Severity, host_name, printable,
+};
 pub(crate) use mpienv_core::seam::SIMULATED;
 use mpienv_launch::seam::NodeOptions;
 use mpienv_rendezvous::seam::{name_the_late, uses_munge, why_no_munge};
@@ -247,7 +249,12 @@ struct Contribution {
 }
 
 fn own_report(info: &ClusterInfo, launch: Option<NodeOptions>) -> Result<RankReport, Error> {
+    let is_doubt =
+        |found: &&Finding| found.code == "launchers-disagree" && found.severity > Severity::Note;
+    // The launches of nodes meet unasked, too.
+    let doubt = info.findings().iter().find(is_doubt).filter(|_| launch.is_none());
     Ok(RankReport {
+        doubt: doubt.map(|own| [own.what.clone(), own.why.clone(), own.remedy.clone()]),
         host: host_name().unwrap_or_default(),
         address: None,
         local_rank: info.local_rank(),

@@ -132,8 +132,8 @@ pub enum Reason {
     },
     /// The program needs a launcher
     /// ([`ClusterInfo::require_launcher`](crate::ClusterInfo::require_launcher)), and none started
-    /// this process.
-    #[error("{0}, so this process would be rank 0 of 1")]
+    /// this process, or one that has only some of the job.
+    #[error("{0}")]
     NoLauncher(String),
     /// A port derived from the job was requested, but the launcher does not identify the job.
     #[error(

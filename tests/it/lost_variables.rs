@@ -121,7 +121,7 @@ fn ranks_of_open_mpi_with_another_launchers_place_alone_warn_and_meet_nobody() {
     let task = "SLURM_JOB_ID=7 SLURM_STEP_ID=0 SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=1";
     let run = |ranks: &str, command: &str| {
         let script = CLEARED.replace("mpienv", &format!("{task} mpienv")) + command;
-        stderr(output_of(with(mpirun("mpirun"), &["-n", ranks, "sh", "-c", &script])))
+        stderr(output_of(&mut with(mpirun("mpirun"), &["-n", ranks, "sh", "-c", &script])))
     };
     let said = run("2", " exec -- true");
     assert_eq!(said.matches("warning [variables-lost]: ").count(), 2, "{said}");

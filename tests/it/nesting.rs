@@ -341,9 +341,14 @@ fn without_mpienv_between_them_the_launcher_whose_process_is_nearer_numbers_the_
     for around in ["", "mpienv exec --allow-launcher -- "] {
         let open_mpi_inside = format!("mpiexec.hydra -n 2 {OWN_TMP} mpirun -n 3");
         for words in ["mpirun -n 2 mpiexec.hydra -n 3", &open_mpi_inside] {
-            // There is also no conflict to warn about.
             let command = format!("{around}{words} {SAY} 2>&1");
-            assert_eq!(lines(&mut nested(&command)), expected, "{command}");
+            let (placed, said): (Vec<_>, Vec<_>) =
+                lines(&mut nested(&command)).into_iter().partition(|line| line.contains(" of 3, "));
+            assert_eq!(placed, expected, "{command}");
+            // The second job says that it is not the only one.
+            let said = said.join("\n");
+            assert_eq!(said.matches("warning [launchers-disagree]: ").count(), 1, "{said}");
+            assert!(said.contains("each process of one launcher seems to have started"), "{said}");
         }
     }
     let show =
@@ -568,6 +573,44 @@ fn a_torchrun_by_itself_on_each_node_warns_below_exec_and_launch_of_several_node
             }
         }
     }
+}
+
+#[test]
+fn torchrun_that_replaces_the_rank_of_a_platform_on_one_of_its_nodes_warns_and_fails_in_check() {
+    // A pod of a PyTorchJob, in which a script starts torchrun without the other pods.
+    let pod = [("RANK", "1"), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "job-0.svc")];
+    let worker = |workers: u32, nodes: u32| {
+        format!(
+            "env TORCHELASTIC_RUN_ID=x RANK=0 WORLD_SIZE={} LOCAL_RANK=0 LOCAL_WORLD_SIZE={workers} \
+             GROUP_RANK=0 GROUP_WORLD_SIZE={nodes} MASTER_ADDR=10.1.2.3 MASTER_PORT=1025",
+            workers * nodes
+        )
+    };
+    for (workers, nodes, is_warned) in [(1, 1, true), (2, 1, true), (2, 2, false)] {
+        let script = format!("{} mpienv show; :", worker(workers, nodes));
+        let found = lines(nested(&script).envs(pod)).join("\n");
+        assert_eq!(found.contains("warning [launchers-disagree]: "), is_warned, "{found}");
+        assert_eq!(found.contains("torchrun --nnodes N --node-rank R"), is_warned, "{found}");
+    }
+    for command in ["check", "exec --meet 5s -- true"] {
+        let script = format!("{} mpienv {command} 2>&1; echo code $?", worker(1, 1));
+        let found = lines(nested(&script).envs(pod)).join("\n");
+        assert!(found.contains("code 3"), "{found}");
+    }
+}
+
+#[test]
+fn of_two_jobs_that_two_ranks_have_started_the_second_fails_in_check() {
+    if !is_there("mpirun") || !is_there("mpiexec.hydra") {
+        return;
+    }
+    let check = "mpirun -n 2 mpiexec.hydra -n 2 sh -c 'mpienv check; echo code $?' 2>&1";
+    let found = lines(&mut nested(check)).join("\n");
+    assert!(
+        found.contains("error [launchers-disagree]: rank 0: Hydra says rank 0 of 2"),
+        "{found}"
+    );
+    assert_eq!((found.matches("code 0").count(), found.matches("code 3").count()), (2, 2));
 }
 
 #[test]

@@ -10,6 +10,7 @@ use super::Measures;
 use super::measurement::{Measurement, grouped, named};
 use crate::command::protection::Protection;
 use crate::{Finding, Severity};
+use mpienv_core::seam::printable;
 use mpienv_launch::seam::{NodeOptions, SAME_OPTIONS, nodes_differ, tell_if_on_one_host};
 
 /// The place of every rank of a job, as they reported it when they met.
@@ -68,6 +69,10 @@ pub(crate) struct RankReport {
     pub launch: Option<NodeOptions>,
     /// Where the rank met the others, as this rank names it.
     pub master: String,
+    /// What the rank says of launchers that disagree about its place, why that matters, and the
+    /// remedy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub doubt: Option<[String; 3]>,
 }
 
 impl JobMap {
@@ -90,6 +95,7 @@ impl JobMap {
         let mut findings = Vec::new();
         let hosts = if self.simulated { Vec::new() } else { self.hosts() };
         findings.extend(self.launches_differ());
+        findings.extend(self.doubt());
         // Each rank may be the launch of a node, which starts that node's workers.
         let are_nodes = self.ranks.iter().all(|report| report.launch.is_some());
         for (host, ranks) in hosts.iter().filter(|_| !are_nodes) {
@@ -120,6 +126,20 @@ impl JobMap {
             "each node computes the ranks of its workers, and whether it waits for the other nodes, \
              from its own options",
             SAME_OPTIONS,
+        ))
+    }
+
+    /// Reports that the ranks that have met are perhaps only some of the job.
+    fn doubt(&self) -> Option<Finding> {
+        let mut doubts =
+            (0..).zip(&self.ranks).filter_map(|(rank, own)| Some((rank, own.doubt.as_ref()?)));
+        let (rank, [what, why, remedy]): (u32, _) = doubts.next()?;
+        let what = format!("rank {rank}: {}", printable(what.as_bytes()));
+        Some(Finding::error(
+            "launchers-disagree",
+            what,
+            printable(why.as_bytes()),
+            printable(remedy.as_bytes()),
         ))
     }
 

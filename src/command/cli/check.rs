@@ -169,13 +169,9 @@ fn check(
         }
     }
     let Some(mut map) = map else { return Ok(()) };
-    // Ranks that meet are no proof if another launcher says that there are more or others.
-    let is_doubt =
-        |found: &Finding| found.code == "launchers-disagree" && found.severity > Severity::Note;
-    let is_doubtful = info.findings().iter().any(is_doubt);
-    map.findings.extend(warnings.into_iter().filter(|found| is_alone || is_doubt(found)));
+    map.findings.extend(warnings.into_iter().filter(|_| is_alone));
     bad.extend(map.bad_hosts().into_iter().map(str::to_owned));
-    let (summary, is_wrong) = (summary(&map), is_doubtful || map.errors().next().is_some());
+    let (summary, is_wrong) = (summary(&map), map.errors().next().is_some());
     if json {
         stream::print_json(&map.with_all_findings())?;
     } else {
@@ -228,9 +224,14 @@ fn print_failure(report: Option<Value>, failure: Failure) -> Failure {
     stream::print_json(&report).err().map_or(failure, Failure::from)
 }
 
+/// Returns why this process, which would meet only itself, is probably one of several.
+pub(super) fn only_itself(info: &ClusterInfo) -> Option<&Finding> {
+    info.one_of_several().filter(|_| info.world_size() == 1)
+}
+
 /// Returns why this process's meeting would not show that the job's ranks can meet.
 fn refusal(info: &ClusterInfo, timeout: Duration) -> Option<Finding> {
-    info.one_of_several().cloned().or_else(|| {
+    only_itself(info).cloned().or_else(|| {
         // A rank by itself meets no other, so that its meeting does without MUNGE.
         let munged = if info.world_size() == 1 { ask_munged(info, timeout) } else { None };
         no_answer(info, munged.as_ref()).filter(|own| own.severity == Severity::Error)

@@ -54,7 +54,7 @@ impl MeetOption {
 
     /// Refuses to meet if this process is probably one of several, and would meet only itself.
     pub(super) fn check(self, info: &ClusterInfo) -> Result<(), Failure> {
-        match info.one_of_several().cloned().filter(|_| self.is_asked()) {
+        match check::only_itself(info).cloned().filter(|_| self.is_asked()) {
             Some(found) => Err(Failure::refused("the program was not started", found)),
             None => Ok(()),
         }

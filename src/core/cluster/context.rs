@@ -64,7 +64,7 @@ impl Server {
 const FORM: &str = "1";
 
 /// The source of the place of a process around this one.
-const AROUND: &str = "mpienv, around this process";
+pub(crate) const AROUND: &str = "mpienv, around this process";
 /// The word before a rank that shares its node, or may, and before one that has a node to itself.
 const ONE_OF_RANKS: &str = "rank";
 const ONE_OF_NODES: &str = "node-rank";

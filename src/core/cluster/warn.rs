@@ -5,7 +5,8 @@ use std::io;
 use std::io::Write;
 use std::sync::{Mutex, PoisonError};
 
-use crate::cluster::discover::{disagreement, unplaced};
+use crate::cluster::discover::disagreement::{self, DISAGREE, OWN_JOBS};
+use crate::cluster::discover::unplaced;
 use crate::cluster::info::ClusterInfo;
 use crate::cluster::overrides::{self, ASKED};
 use crate::environment::Environment;
@@ -108,7 +109,7 @@ impl ClusterInfo {
             // Of processes that share a rank that is right for the first of them, the second warns.
             let is_second = self.local_rank() == Some(1) && disagreement::is_low(&self.placement);
             let is_of_place = |finding: &Finding| {
-                finding.code == disagreement::DISAGREE
+                finding.code == DISAGREE
                     && (is_second || can_be_same && disagreement::is_first_by_any(&self.inherited))
             };
             found.extend(warnings.filter(is_of_place));
@@ -148,11 +149,12 @@ impl ClusterInfo {
     /// ```
     ///
     /// # Errors
-    /// If no launcher started this process. The text names what looks like a job, if anything does,
-    /// and how to start the program.
+    /// If no launcher started this process, or a finding shows that the launcher that did has only
+    /// some of the job. The text names what looks like a job, if anything does, and how to start the
+    /// program.
     pub fn require_launcher(self) -> Result<ClusterInfo, Error> {
         let sign = self.one_of_several();
-        if self.has_launcher() && (self.world_size() > 1 || sign.is_none()) {
+        if self.has_launcher() && sign.is_none() {
             return Ok(self);
         }
         let is_note = |finding: &&Finding| unplaced::is_unplaced(finding.code);
@@ -169,6 +171,8 @@ impl ClusterInfo {
             true => start,
             false => format!("{start}, or set {BY_ITSELF}"),
         };
+        let place = if self.world_size() == 1 { "rank 0 of 1" } else { "in a job of its own" };
+        let what = format!("{what}, so this process would be {place}");
         Err(Error::new(Reason::NoLauncher(what), remedy))
     }
 
@@ -180,17 +184,19 @@ impl ClusterInfo {
     }
 
     /// Returns the warning that this process is probably one of several: by signs of a job, or as
-    /// the only rank of one launcher and not of another.
+    /// the only rank of one launcher and not of another, or in a job of its own on one node.
     #[doc(hidden)]
     #[must_use]
     pub fn one_of_several(&self) -> Option<&Finding> {
-        let may_be = |code| {
-            unplaced::is_unplaced(code) || code == disagreement::DISAGREE && self.world_size() == 1
+        let may_be = |found: &&Finding| {
+            let is_own_job = self.world_size() == 1 || found.why.starts_with(OWN_JOBS);
+            unplaced::is_unplaced(found.code) || found.code == DISAGREE && is_own_job
         };
-        self.findings.iter().find(|finding| may_be(finding.code) && unplaced::is_warning(finding))
+        self.findings.iter().filter(|found| unplaced::is_warning(found)).find(may_be)
     }
 
-    /// Returns this place, or an error if this process is rank 0 of 1 and probably one of several.
+    /// Returns this place, or an error if this process is probably one of several, and rank 0 of 1, or
+    /// in a job of its own beside those of the others.
     ///
     /// [`ClusterInfo::from_env`] prints nothing, and takes a process without a launcher for rank 0 of
     /// 1. In a batch script without `srun`, or a container that does not pass the launcher's

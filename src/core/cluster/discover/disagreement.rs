@@ -7,7 +7,7 @@ use super::foreign::ONE_OF_SEVERAL;
 use super::lints::is_same;
 use super::{Place, foreign, parents, unplaced};
 use crate::cluster::answer::PMIX_RANK;
-use crate::cluster::context::{CONTEXT, Context};
+use crate::cluster::context::{AROUND, CONTEXT, Context};
 use crate::cluster::overrides;
 use crate::environment::Environment;
 use crate::finding::{Finding, Severity};
@@ -22,6 +22,10 @@ use crate::value::sourced::{Known, source_of, value_of};
 
 /// The code of a finding about variables that give this process different places.
 pub(crate) const DISAGREE: &str = "launchers-disagree";
+
+/// Why a job on one node matters in a rank of another launcher. It begins the reason of the finding.
+pub(crate) const OWN_JOBS: &str =
+    "each process of one launcher seems to have started a job of the other, on its own";
 
 /// Variables that may number a process without the size of its job.
 const LOOSE: [&str; 4] = [NODE_RANK, PMIX_RANK, "PMI_ID", "ALPS_APP_PE"];
@@ -214,6 +218,18 @@ pub(super) fn others<'a>(place: &Place<'a>) -> Vec<Other<'a>> {
     let mut others: Vec<Other<'_>> = rest.map(read).collect();
     // A rank that mpienv has placed may have started a job of its own by mistake.
     let is_asked = [overrides::LAUNCHER, overrides::ASKED].contains(&&*place.choice.source);
+    // So may a script with torchrun, which replaces the rank that a platform has set.
+    if place.outer.is_none()
+        && place.placement.launcher() == Launcher::Torchrun
+        && value_of(&place.placement.node_count) == Some(1)
+        && let Some(agent) = parents::around_torchrun(&place.environment).filter(|_| !is_asked)
+        // What others have set is still there.
+        && (agent.launcher() == Launcher::User || known.insert(agent.launcher()))
+    {
+        let Place { whole: environment, .. } = *place;
+        let marker = Marker { environment, launcher: agent.launcher(), variable: RANK };
+        others.push((marker, Some(agent)));
+    }
     if let Some(outer) = place.outer.as_ref().filter(|_| !is_asked)
         && let Some(around) = outer.around(place.whole)
         && (is_one_of(&place.placement, &around) || is_on_one_of(&place.placement, &around))
@@ -295,10 +311,17 @@ fn is_of_daemon(environment: &Environment, placement: &Placement, other: &Placem
         && open_mpi::is_of_remote_daemon(environment)
 }
 
-/// Returns whether this process is the only rank by one launcher, and another than rank 0 by the
-/// other. Rank 0 may be a shell, as of `srun -n 4 --pty bash`.
+/// Returns whether a rank of another launcher, other than its first, has started a job of its own:
+/// of one process, or on one node. Rank 0 may be a shell, as of `srun -n 4 --pty bash`. Numbers by
+/// hand may be left, and pods may each have a launcher.
 fn is_one_of(one: &Placement, other: &Placement) -> bool {
-    one.size.value == 1 && other.rank.value > 0
+    let is_around = || {
+        one.launcher() == Launcher::Torchrun
+            || !other.launcher().spec().starters.is_empty()
+            || *other.rank.source == *AROUND
+    };
+    let is_on_node = || value_of(&one.node_count) == Some(1) && is_around();
+    other.rank.value > 0 && (one.size.value == 1 || is_on_node())
 }
 
 /// Returns whether one launcher has a node to itself, and the other one several nodes.
@@ -362,11 +385,15 @@ fn disagreement(
     let is_several = known.is_none() && !is_asked && is_one_of(placement, other);
     let nodes = [placement, other].map(|place| value_of(&place.node_count));
     let is_torchrun =
-        placement.launcher() == Launcher::Torchrun && matches!(nodes, [Some(1), Some(2..)]);
+        placement.launcher() == Launcher::Torchrun && matches!(nodes, [Some(1), Some(2..) | None]);
     let is_left = match is_torchrun {
-        _ if is_asked || is_several => ONE_OF_SEVERAL,
+        _ if is_asked || is_several && placement.size.value == 1 => ONE_OF_SEVERAL,
+        _ if is_several => OWN_JOBS,
         true => "if torchrun runs on each node without the others' number, each node trains alone",
-        false => "the variables of one of them are left from an outer or earlier job",
+        false => {
+            "either the variables of one of them are left from an outer or earlier job, or each \
+             process of one of them has started a job of the other"
+        }
     };
     Finding::new(
         if known.is_some() { Severity::Note } else { Severity::Warning },
@@ -394,7 +421,7 @@ fn disagreement(
                 placement.launcher()
             ),
             false => format!(
-                "unset the variables of the launcher that did not start this process, or set {} to {} or {}",
+                "unset the variables of the launcher that did not start this process, or leave out one of the launchers, or set {} to {} or {}",
                 overrides::LAUNCHER,
                 placement.launcher(),
                 other.launcher()

@@ -7,6 +7,7 @@ use crate::cluster::overrides;
 use crate::environment::Environment;
 use crate::finding::{Finding, Severity};
 use crate::launcher::alone::BY_ITSELF;
+use crate::launcher::placement::Placement;
 use crate::launcher::starter::{Process, ancestors};
 use crate::launcher::{Launcher, markers, slurm, specs};
 
@@ -82,6 +83,14 @@ pub(super) fn finding(environment: &Environment, own: Launcher) -> Option<Findin
         }
     }
     None
+}
+
+/// Returns the place of the process that started torchrun's workers on this node, if that is one of
+/// several. Its variables are not visible here, because torchrun sets the same ones.
+pub(super) fn around_torchrun(environment: &Environment) -> Option<Placement> {
+    let mut agents = ancestors(environment).map(|parent| parent.environment());
+    let agent = agents.find(|above| !above.is_set("TORCHELASTIC_RUN_ID"))?;
+    placed(&agent).map(|place| place.placement).filter(|place| place.size.value > 1)
 }
 
 /// Returns whether the process is one that starts several workers.
