@@ -454,9 +454,8 @@ impl CheckError {
         };
         let absent: Vec<_> =
             hosts.iter().filter(is_absent).map(|(host, _)| host.to_string()).collect();
-        // If all of several others are absent, rank 0's own host may be to blame.
-        let are_all_others = absent.len() > 1 && absent.len() + 1 == hosts.len();
-        if are_all_others { Vec::new() } else { absent }
+        // If all others are absent, rank 0's own host may be to blame.
+        if absent.len() + 1 == hosts.len() { Vec::new() } else { absent }
     }
 
     /// Returns what the error means for the exit code.

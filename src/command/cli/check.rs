@@ -87,8 +87,8 @@ pub(super) struct Options {
     /// --compute and --gpu blame, and that of a rank that was lost during --mesh or --compute. If
     /// ranks are missing, it names the hosts of which none arrived, where the launcher lists the
     /// hosts and their ranks. It is empty if no host is to blame by itself, as of a pair that is
-    /// slow or blocked only with each other. Rank 0 writes it: remove that of an earlier run before
-    /// the check, because it stays if rank 0 does not start.
+    /// slow or blocked only with each other, or if only rank 0's host arrived. Rank 0 writes it:
+    /// remove that of an earlier run before the check, because it stays if rank 0 does not start.
     #[arg(long, value_name = "FILE")]
     bad_hosts: Option<PathBuf>,
     /// Print the map and all findings, or why the ranks did not meet, as one JSON object
