@@ -64,7 +64,7 @@ fn the_page_has_every_feature_and_how_many_crates_it_compiles() {
         .map(|line| line.trim_matches('|').split('|').map(str::trim).collect())
         .collect();
     let count = |feature: &str| {
-        let words = ["tree", "--package", "mpienv", "--edges", "normal", "--prefix", "none"];
+        let words = ["tree", "--package", "mpienv", "--edges", "normal,build", "--prefix", "none"];
         let words = [&words[..], &["--no-dedupe", "--features", feature]].concat();
         let mut command = with_cargo(env!("CARGO"));
         command.env("CARGO_NET_OFFLINE", "true").args(words);

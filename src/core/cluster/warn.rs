@@ -198,11 +198,12 @@ impl ClusterInfo {
     /// Returns this place, or an error if this process is probably one of several, and rank 0 of 1, or
     /// in a job of its own beside those of the others.
     ///
-    /// [`ClusterInfo::from_env`] prints nothing, and takes a process without a launcher for rank 0 of
-    /// 1. In a batch script without `srun`, or a container that does not pass the launcher's
+    /// [`ClusterInfo::from_env`] prints nothing, and takes a process without a launcher for the only
+    /// rank. In a batch script without `srun`, or a container that does not pass the launcher's
     /// variables on, each process would work alone. This refuses such a process, and accepts one
-    /// without any sign of a job, as on a laptop. `Group::connect` and `World::init` do so themselves.
-    /// `MPIENV_LAUNCHER=alone`, or the name of the launcher that gave the place, allows it.
+    /// without any sign of a job, as on a laptop. `Group::connect` and `World::init` do so
+    /// themselves. `MPIENV_LAUNCHER=alone`, or the name of the launcher that gave the place, allows
+    /// it.
     ///
     /// ```
     /// use mpienv::ClusterInfo;
