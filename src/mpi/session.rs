@@ -4,7 +4,7 @@
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
@@ -26,7 +26,8 @@ const FAILED_LIMIT: Duration = Duration::from_millis(200);
 
 /// Initialized MPI, shared by all communicators and requests and finalized with the last of them.
 pub(super) struct Session {
-    pub loaded: Arc<Loaded>,
+    /// It stays for the handler of the process's exit, as the library does.
+    pub loaded: &'static Loaded,
     /// This process's rank among all of the job.
     pub rank: Rank,
     /// A second communicator of all ranks, so that no other call can match the barrier before
@@ -84,7 +85,7 @@ impl Session {
         Ok(Session {
             closing: api.duplicate(api.constants.comm_world)?,
             rank: api.rank(api.constants.comm_world)?,
-            loaded: Arc::new(loaded),
+            loaded: Box::leak(Box::new(loaded)),
             state: Mutex::new(State::Sound),
             has_failed: AtomicBool::new(false),
             started: AtomicU32::new(0),
@@ -167,7 +168,7 @@ impl Drop for Session {
             && !has_failed
         {
             // A destructor cannot return an error.
-            abort_at_exit(&self.loaded);
+            abort_at_exit(self.loaded);
             let why = match error {
                 MpiError::TimedOut { limit, .. } => {
                     format!("others did not leave within {} s", limit.as_secs_f64())
@@ -186,13 +187,13 @@ impl Drop for Session {
 
 /// Makes this process's exit with 0 end the job with another code: when a rank exits without
 /// MPI_Finalize, MPICH ends the other ranks, and the job with that rank's code.
-fn abort_at_exit(loaded: &Arc<Loaded>) {
+fn abort_at_exit(loaded: &'static Loaded) {
     type Handler = unsafe extern "C" fn(code: c_int, left: *mut c_void);
     type OnExit = unsafe extern "C" fn(Handler, *mut c_void) -> c_int;
 
     unsafe extern "C" fn end(code: c_int, left: *mut c_void) {
         // SAFETY: it comes from the box below, and nothing frees that.
-        let (loaded, owner) = unsafe { &*left.cast::<(Arc<Loaded>, Owner)>() };
+        let (loaded, owner) = unsafe { &*left.cast::<(&'static Loaded, Owner)>() };
         if code == 0 && owner.is_here() {
             loaded.api.abort(loaded.api.constants.comm_world, RANKS.into());
         }
@@ -202,7 +203,7 @@ fn abort_at_exit(loaded: &Arc<Loaded>) {
     // SAFETY: the function has this type since glibc 2.0.
     let on_exit = unsafe { Library::this().get::<OnExit>(b"on_exit\0") }.map(|found| *found);
     if let Ok(on_exit) = on_exit {
-        let left = Box::into_raw(Box::new((Arc::clone(loaded), Owner::current())));
+        let left = Box::into_raw(Box::new((loaded, Owner::current())));
         // SAFETY: the handler takes what it gets here, once.
         unsafe { on_exit(end, left.cast()) };
     }
