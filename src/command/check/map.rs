@@ -269,6 +269,7 @@ mod tests {
     #[test]
     fn a_rank_0_that_listens_everywhere_is_called_as_the_others_call_it() {
         let rank = |host: &str, master: &str| RankReport {
+            doubt: None,
             host: host.to_owned(),
             address: None,
             local_rank: Some(0),
