@@ -34,7 +34,8 @@ impl Block {
     /// Lays the ranks out as a grid that is as square as their number allows.
     fn new(rank: Rank) -> Result<Block, Box<dyn Error>> {
         let size = rank.size();
-        let down = (1..=size).rfind(|down| size % down == 0 && down * down <= size).unwrap_or(1);
+        let down =
+            (1..=size).rfind(|&down| size.is_multiple_of(down) && down * down <= size).unwrap_or(1);
         let across = size / down;
         // On all ranks, so that none waits for one that has failed.
         if across as usize > SIDE {
