@@ -35,7 +35,7 @@ impl Block {
     fn new(rank: Rank) -> Result<Block, Box<dyn Error>> {
         let size = rank.size();
         let down =
-            (1..=size).rfind(|&down| size.is_multiple_of(down) && down * down <= size).unwrap_or(1);
+            (1..=size).rfind(|&down| size.is_multiple_of(down) && down <= size / down).unwrap_or(1);
         let across = size / down;
         // On all ranks, so that none waits for one that has failed.
         if across as usize > SIDE {
