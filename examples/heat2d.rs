@@ -2,8 +2,8 @@
 //! `mpirun -n 4 target/debug/examples/heat2d`, or with `mpienv launch --nproc-per-node 4 --` in
 //! place of `mpirun -n 4`, or alone.
 //!
-//! Build it with `cargo build --features collective --example heat2d`. Any number of ranks up to
-//! that of cells prints the same numbers. With the feature `mpi`, the launcher's MPI carries the
+//! Build it with `cargo build --features collective --example heat2d`. Any number of ranks whose
+//! grid fits on the plate prints the same numbers. With the feature `mpi`, the launcher's MPI carries the
 //! messages between hosts.
 
 use std::error::Error;

@@ -320,7 +320,7 @@ impl<'a> GroupBuilder<'a> {
         let listener = listener.filter(|_| info.rank().is_first());
         let place = meeting_point(info, meets_at, listener, backend != Backend::Tcp);
         let telling = |place: MeetingPoint| {
-            let rendezvous = name_the_late(place.rendezvous, info);
+            let rendezvous = name_the_late(place.rendezvous, info, "");
             MeetingPoint { rendezvous, ..place }
         };
         let place = if quiet { place } else { place.map(telling) };

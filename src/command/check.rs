@@ -23,9 +23,7 @@ use crate::command::open_files::OpenFiles;
 use crate::command::protection::Protection;
 use crate::rendezvous::{Gathered, Meeting, Member, Rendezvous, RendezvousError};
 use crate::simulate::Job;
-use crate::{
-    ClusterInfo, Error, ErrorKind, Finding, Host, Launcher, Port, Severity, host_name, printable,
-};
+use crate::{ClusterInfo, Error, ErrorKind, Finding, Host, Launcher, Port, host_name, printable};
 pub(crate) use mpienv_core::seam::SIMULATED;
 use mpienv_launch::seam::NodeOptions;
 use mpienv_rendezvous::seam::{name_the_late, uses_munge, why_no_munge};
@@ -73,10 +71,11 @@ pub(crate) fn meet(
     command: &str,
 ) -> Result<Option<JobMap>, CheckError> {
     let is_unspecified = info.master_addr()?.address().is_some_and(|own| own.is_unspecified());
+    let of_nodes = if launch.is_some() { OF_NODES } else { "" };
     let (slurm_node, report) = (slurm_node(info), own_report(info, launch)?);
     let own = Contribution { report, measures, slurm_node };
     let simulated = info.environment().get(SIMULATED).is_some();
-    let rendezvous = rendezvous(info, timeout, bind)?;
+    let rendezvous = name_the_late(rendezvous(info, timeout, bind)?, info, of_nodes);
     let begun = Instant::now();
     // This may have to wait for munged.
     let protection = Protection::of(info, uses_munge(&rendezvous));
@@ -207,7 +206,7 @@ pub(crate) fn rendezvous(
     let own = Rendezvous::of(info, info.master_addr()?.clone(), info.meeting_port())
         .default_port(info.default_master_port())
         .timeout(timeout);
-    Ok(name_the_late(bind.into_iter().fold(own, Rendezvous::bind), info))
+    Ok(bind.into_iter().fold(own, Rendezvous::bind))
 }
 
 /// Exchanges the ranks' endpoints, and returns them in rank order.
@@ -249,10 +248,8 @@ struct Contribution {
 }
 
 fn own_report(info: &ClusterInfo, launch: Option<NodeOptions>) -> Result<RankReport, Error> {
-    let is_doubt =
-        |found: &&Finding| found.code == "launchers-disagree" && found.severity > Severity::Note;
     // The launches of nodes meet unasked, too.
-    let doubt = info.findings().iter().find(is_doubt).filter(|_| launch.is_none());
+    let doubt = info.one_of_several().filter(|_| launch.is_none());
     Ok(RankReport {
         doubt: doubt.map(|own| [own.what.clone(), own.why.clone(), own.remedy.clone()]),
         host: host_name().unwrap_or_default(),
@@ -319,6 +316,8 @@ fn contribution(
     Ok((report, measures, slurm_node.map(|name| printable(name.as_bytes()))))
 }
 
+/// Ends a text about ranks where they are the launches of nodes.
+const OF_NODES: &str = "; each of these ranks is the mpienv of a node: rank 1 is node 1";
 /// What to do if ranks of one job run different commands.
 pub(crate) const SAME_COMMAND: &str = "run the same command on all ranks";
 /// What to do if a rank brings what this version cannot read.

@@ -57,6 +57,9 @@ pub struct Finding {
     pub why: String,
     /// What to do about it.
     pub remedy: String,
+    /// Whether this process is probably one of several that each belong to a job of their own.
+    #[serde(skip)]
+    pub(crate) shows_several: bool,
 }
 
 /// How mpienv reports: what was seen, why it matters, and what to do about it.
@@ -70,7 +73,11 @@ impl Finding {
         remedy: impl Into<String>,
     ) -> Finding {
         let (what, why, remedy) = (what.into(), why.into(), remedy.into());
-        Finding { severity, code, what, why, remedy }
+        Finding { severity, code, what, why, remedy, shows_several: false }
+    }
+
+    pub(crate) fn of_several(self, shows_several: bool) -> Finding {
+        Finding { shows_several, ..self }
     }
 
     pub fn error(

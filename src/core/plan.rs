@@ -366,6 +366,7 @@ fn context_of(
         local: local.filter(|_| is_answer(&info.placement.local_size)),
         seen,
         said: [&info.earlier.said[..], &options.said].concat(),
+        is_one_of_several: info.one_of_several().is_some(),
         keeps_binding: info.earlier.keeps_binding || options.keeps_binding,
         is_asked_alone: launcher == Launcher::Alone && info.has_launcher(),
     }

@@ -31,6 +31,14 @@ impl Api {
         self.check("MPI_Initialized", code).map(|()| flag != 0)
     }
 
+    /// Returns whether something else has finalized MPI.
+    pub(super) fn is_finalized(&self) -> bool {
+        let mut flag = 0;
+        // SAFETY: the argument points to an int.
+        let code = unsafe { self.functions.finalized(&raw mut flag) };
+        self.check("MPI_Finalized", code).is_ok() && flag != 0
+    }
+
     /// Initializes MPI, and returns the thread level that MPI provides.
     pub(super) fn init(&self) -> Result<c_int> {
         let mut provided = 0;

@@ -126,6 +126,7 @@ functions! {
         argc: *mut c_int, argv: *mut *mut *mut c_char, required: c_int, provided: *mut c_int
     );
     finalize = "MPI_Finalize"();
+    finalized = "MPI_Finalized"(flag: *mut c_int);
     abort = "MPI_Abort"(comm: Comm, code: c_int);
     get_library_version = "MPI_Get_library_version"(text: *mut c_char, length: *mut c_int);
     error_string = "MPI_Error_string"(code: c_int, text: *mut c_char, length: *mut c_int);

@@ -194,7 +194,7 @@ fn abort_at_exit(loaded: &'static Loaded) {
     unsafe extern "C" fn end(code: c_int, left: *mut c_void) {
         // SAFETY: it comes from the box below, and nothing frees that.
         let (loaded, owner) = unsafe { &*left.cast::<(&'static Loaded, Owner)>() };
-        if code == 0 && owner.is_here() {
+        if code == 0 && owner.is_here() && !loaded.api.is_finalized() {
             loaded.api.abort(loaded.api.constants.comm_world, RANKS.into());
         }
     }

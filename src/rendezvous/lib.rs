@@ -151,8 +151,8 @@ pub struct Rendezvous {
     hosts: Arc<[(Host, u32)]>,
     /// Shared by the clones of this rendezvous, each of which may meet.
     listener: Option<Arc<TcpListener>>,
-    /// Whether rank 0 says on stderr which ranks are late.
-    names_the_late: bool,
+    /// What follows the names of the ranks that are late, if rank 0 says them on stderr.
+    names_the_late: Option<&'static str>,
 }
 
 /// Omits the token: it may be a secret, and debug output goes to logs.
@@ -184,7 +184,7 @@ impl Rendezvous {
             bind: None,
             hosts: Arc::default(),
             listener: None,
-            names_the_late: false,
+            names_the_late: None,
         }
     }
 

@@ -48,9 +48,10 @@ pub fn ask_munged(munge: &Munge, within: Duration) -> Result<(), String> {
 }
 
 /// Lets rank 0 name the missing ranks on stderr after ten seconds, once, because a long wait without
-/// a word looks like a hang. `MPIENV_QUIET` silences it.
-pub fn name_the_late(rendezvous: Rendezvous, info: &ClusterInfo) -> Rendezvous {
-    Rendezvous { names_the_late: !is_silenced(info.environment()), ..rendezvous }
+/// a word looks like a hang. `end` follows their names. `MPIENV_QUIET` silences it.
+pub fn name_the_late(rendezvous: Rendezvous, info: &ClusterInfo, end: &'static str) -> Rendezvous {
+    let names_the_late = Some(end).filter(|_| !is_silenced(info.environment()));
+    Rendezvous { names_the_late, ..rendezvous }
 }
 
 /// Like [`Rendezvous::gather_with_reply`], for processes of this role, but connections stay open:

@@ -134,7 +134,7 @@ impl<'a> Server<'a> {
             ungreeted: 0,
             addresses,
             fallback_port,
-            late: settings.names_the_late.then_some(started + LATE),
+            late: settings.names_the_late.map(|_| started + LATE),
             guests: BTreeMap::new(),
             blobs: Blobs::default(),
             guesses: Guesses::default(),
@@ -283,7 +283,7 @@ impl<'a> Server<'a> {
 
     /// Says which ranks have not arrived yet, and how long rank 0 waits for them.
     fn name_the_late(&self, now: Instant) {
-        let Rendezvous { host, port, rank, .. } = self.settings;
+        let Rendezvous { host, port, rank, names_the_late, .. } = self.settings;
         let (size, joined) = (rank.size(), self.present_ranks());
         let so_far = self.problems.report(size, (host, *port), &joined, now - self.started, true);
         let so_far = so_far.to_string();
@@ -291,7 +291,8 @@ impl<'a> Server<'a> {
             return;
         }
         let left = seconds(self.deadline - now);
-        let line = format!("mpienv: {so_far}; rank 0 waits for at most another {left}\n");
+        let end = names_the_late.unwrap_or_default();
+        let line = format!("mpienv: {so_far}{end}; rank 0 waits for at most another {left}\n");
         // If stderr is closed, it cannot be said.
         let _ = io::stderr().write_all(line.as_bytes());
     }

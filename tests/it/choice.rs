@@ -483,3 +483,26 @@ fn the_only_rank_of_a_launcher_with_another_ones_number_above_0_warns() {
         }
     }
 }
+
+#[test]
+fn one_node_is_refused_to_a_rank_other_than_the_first_and_on_its_own_it_is_not() {
+    let task = |rank: &str| {
+        [
+            ("SLURM_JOB_ID", "7"),
+            ("SLURM_STEP_ID", "0"),
+            ("SLURM_PROCID", rank),
+            ("SLURM_NODEID", rank),
+            ("SLURM_STEP_NUM_TASKS", "2"),
+            ("SLURM_STEP_TASKS_PER_NODE", "1(x2)"),
+        ]
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+    };
+    let only = mpienv::Rank::new(0, 1).unwrap();
+    let read = |rank: &str| ClusterInfo::builder().node(only).vars(task(rank));
+    assert_eq!(read("0").read().unwrap().world_size(), 1);
+    let error = read("1").read().unwrap_err().to_string();
+    assert!(error.starts_with("Slurm: SLURM_PROCID=\"1\": node 0 of 1 is asked for"), "{error}");
+    assert!(error.contains("MPIENV_LAUNCHER=alone for a job of its own"), "{error}");
+    let alone = task("1").into_iter().chain([("MPIENV_LAUNCHER".to_owned(), "alone".to_owned())]);
+    assert_eq!(ClusterInfo::builder().node(only).vars(alone).read().unwrap().world_size(), 1);
+}

@@ -600,6 +600,31 @@ fn torchrun_that_replaces_the_rank_of_a_platform_on_one_of_its_nodes_warns_and_f
 }
 
 #[test]
+fn a_job_on_one_node_that_may_be_meant_is_not_refused() {
+    let torchrun = Job::torchrun().per_node(1).build().unwrap().environment(0).unwrap();
+    let of_slurm = Job::slurm().per_node(4).build().unwrap().environment(0).unwrap();
+    // In a shell of `srun -n 4 --pty`, which is rank 0.
+    let shell = ClusterInfo::from_vars(of_slurm.into_iter().chain(torchrun)).unwrap();
+    assert_eq!(shell.launcher(), Launcher::Torchrun);
+    shell.require_place().unwrap();
+    // A group of workers that Ray has put on the second node.
+    let node = "NODE_RANK=1 NNODES=2 MASTER_ADDR=10.1.2.3 mpienv exec --per-node --";
+    let workers = "RANK=0 WORLD_SIZE=4 LOCAL_RANK=0 LOCAL_WORLD_SIZE=4 NODE_RANK=0";
+    let script = format!("{node} env {workers} MPIENV_REQUIRE_LAUNCHER=1 mpienv show");
+    lines(&mut nested(&script));
+    // A torchrun of one to two nodes, which has lost the other one.
+    let worker = "TORCHELASTIC_RUN_ID=x RANK=0 WORLD_SIZE=1 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 \
+                  GROUP_RANK=0 GROUP_WORLD_SIZE=1 MASTER_ADDR=127.0.0.1 MASTER_PORT=29871";
+    for (nodes, code) in [("1:2", 0), ("2", 3)] {
+        let script = format!(
+            "export RANK=1 WORLD_SIZE=2 PET_NNODES={nodes}; sh -c '{worker} mpienv check; echo code $?'"
+        );
+        let found = lines(&mut nested(&script)).join("\n");
+        assert!(found.contains(&format!("code {code}")), "{nodes}: {found}");
+    }
+}
+
+#[test]
 fn of_two_jobs_that_two_ranks_have_started_the_second_fails_in_check() {
     if !is_there("mpirun") || !is_there("mpiexec.hydra") {
         return;
@@ -611,6 +636,14 @@ fn of_two_jobs_that_two_ranks_have_started_the_second_fails_in_check() {
         "{found}"
     );
     assert_eq!((found.matches("code 0").count(), found.matches("code 3").count()), (2, 2));
+    // Also below exec.
+    for below in ["exec", "exec -q", "exec --launcher hydra"] {
+        let check = check.replace("mpienv check", &format!("mpienv {below} -- mpienv check"));
+        let found = lines(&mut nested(&check)).join("\n");
+        let failed = if below.contains("hydra") { 0 } else { 2 };
+        assert_eq!(found.matches("code 3").count(), failed, "{below}: {found}");
+        assert_eq!(found.matches("code 0").count(), 4 - failed, "{below}: {found}");
+    }
 }
 
 #[test]

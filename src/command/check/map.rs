@@ -69,8 +69,8 @@ pub(crate) struct RankReport {
     pub launch: Option<NodeOptions>,
     /// Where the rank met the others, as this rank names it.
     pub master: String,
-    /// What the rank says of launchers that disagree about its place, why that matters, and the
-    /// remedy.
+    /// Why the rank is probably in a job of its own beside others: what was seen, why that matters,
+    /// and the remedy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub doubt: Option<[String; 3]>,
 }

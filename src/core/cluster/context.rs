@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::cluster::answer::{Answer, PMIX_RANK};
-use crate::cluster::discover::{foreign, unplaced};
+use crate::cluster::discover::foreign;
 use crate::environment::Environment;
 use crate::error::Error;
 use crate::launcher::placement::Placement;
@@ -70,6 +70,8 @@ const ONE_OF_RANKS: &str = "rank";
 const ONE_OF_NODES: &str = "node-rank";
 /// The value of `binding` for a program that keeps the launcher's binding to cores.
 const KEPT: &str = "kept";
+/// The value of `several` for a process that is probably one of several.
+const PROBABLY: &str = "probably";
 /// The value of `alone` for a process by itself that a user asked for.
 const ASKED: &str = "asked";
 
@@ -190,6 +192,8 @@ pub(crate) struct Context {
     pub seen: Seen,
     /// The codes of the warnings that it printed.
     pub said: Vec<String>,
+    /// Whether this process is probably one of several that each belong to a job of their own.
+    pub is_one_of_several: bool,
     /// Whether the program keeps the launcher's binding to cores.
     pub keeps_binding: bool,
     /// Whether a user asked for a process by itself.
@@ -205,11 +209,6 @@ impl Context {
             Error::new(reason, remedy).of(CONTEXT).found(text)
         };
         Context::parse(text).map(Some).ok_or_else(unreadable)
-    }
-
-    /// Returns whether it warned that the process is probably one of several.
-    pub(super) fn says_unplaced(&self) -> bool {
-        self.said.iter().any(|code| unplaced::is_unplaced(code))
     }
 
     /// Returns where it placed the process around this one, if that was one of several, and no batch
@@ -262,6 +261,7 @@ impl Context {
             local: None,
             seen: Seen::default(),
             said: Vec::new(),
+            is_one_of_several: false,
             keeps_binding: false,
             is_asked_alone: false,
         };
@@ -279,6 +279,7 @@ impl Context {
                 Some(("said", codes)) => {
                     context.said = codes.split(',').map(str::to_owned).collect()
                 }
+                Some(("several", PROBABLY)) => context.is_one_of_several = true,
                 Some(("binding", KEPT)) => context.keeps_binding = true,
                 Some(("alone", ASKED)) => context.is_asked_alone = true,
                 _ => {
@@ -308,6 +309,7 @@ impl Context {
             ("node", self.node.map(numbers)),
             ("local", self.local.map(numbers)),
             ("said", Some(self.said.join(",")).filter(|said| !said.is_empty())),
+            ("several", self.is_one_of_several.then(|| PROBABLY.to_owned())),
             ("binding", self.keeps_binding.then(|| KEPT.to_owned())),
             ("alone", self.is_asked_alone.then(|| ASKED.to_owned())),
         ] {
@@ -353,6 +355,7 @@ mod tests {
             local: Rank::new(3, 4).ok(),
             seen,
             said,
+            is_one_of_several: true,
             keeps_binding: true,
             is_asked_alone: true,
         };

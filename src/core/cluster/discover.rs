@@ -99,8 +99,8 @@ impl ClusterInfoBuilder {
         let since = context.as_ref().map(|context| context.seen.since(&environment));
         let own = context.as_ref().filter(|_| choice.is_of_context);
         let unplaced = is_unplaced.then(|| match (own, &since) {
-            // What `exec` has said before it became this program is found again.
-            (Some(own), _) if own.says_unplaced() => disagreement::without_place(&environment),
+            // What `exec` has found before it became this program is found again.
+            (Some(own), _) if own.is_one_of_several => disagreement::without_place(&environment),
             (Some(_), Some(since)) => since.clone(),
             _ => environment.clone(),
         });
@@ -231,12 +231,17 @@ fn lint(place: &mut Place<'_>, overrides: &Overrides) -> Vec<Finding> {
         || of_place.iter().any(is_disagreement);
     let is_alone = place.placement.launcher() == Launcher::Alone;
     if let Some(unplaced) = place.unplaced.as_ref().filter(|_| is_alone) {
-        let is_known = place.own.as_ref().is_some_and(|own| !own.says_unplaced());
+        let is_known = place.own.as_ref().is_some_and(|own| !own.is_one_of_several);
         findings.extend(unplaced::finding(unplaced, is_known));
     } else if !is_sure {
         findings.extend(disagreement::one_of_several(place, &others));
     }
     findings.extend(of_place);
+    let is_of_several = place.own.as_ref().is_some_and(|own| own.is_one_of_several);
+    let is_found = |found: &Finding| found.shows_several || unplaced::is_unplaced(found.code);
+    if is_of_several && !is_sure && !findings.iter().any(is_found) {
+        findings.push(disagreement::found_before(place.placement.launcher()));
+    }
     findings
 }
 

@@ -5,7 +5,7 @@ use std::io;
 use std::io::Write;
 use std::sync::{Mutex, PoisonError};
 
-use crate::cluster::discover::disagreement::{self, DISAGREE, OWN_JOBS};
+use crate::cluster::discover::disagreement::{self, DISAGREE};
 use crate::cluster::discover::unplaced;
 use crate::cluster::info::ClusterInfo;
 use crate::cluster::overrides::{self, ASKED};
@@ -189,10 +189,10 @@ impl ClusterInfo {
     #[must_use]
     pub fn one_of_several(&self) -> Option<&Finding> {
         let may_be = |found: &&Finding| {
-            let is_own_job = self.world_size() == 1 || found.why.starts_with(OWN_JOBS);
-            unplaced::is_unplaced(found.code) || found.code == DISAGREE && is_own_job
+            let is_unplaced = self.world_size() == 1 && unplaced::is_unplaced(found.code);
+            unplaced::is_warning(found) && (found.shows_several || is_unplaced)
         };
-        self.findings.iter().filter(|found| unplaced::is_warning(found)).find(may_be)
+        self.findings.iter().find(may_be)
     }
 
     /// Returns this place, or an error if this process is probably one of several, and rank 0 of 1, or

@@ -185,14 +185,14 @@ pub(crate) fn script(environment: &Environment) -> Option<Finding> {
     let size = size.filter(|size| size.text != shown);
     let size = size.map_or(String::new(), |size| format!(" and {}", size.text));
     let verb = if size.is_empty() { "is" } else { "are" };
-    Some(Finding {
+    Some(Finding::new(
         // A script of one process is as good as a task.
-        severity: if several { Severity::Warning } else { Severity::Note },
+        if several { Severity::Warning } else { Severity::Note },
         code,
-        what: format!("{shown}{size} {verb} set, and no launcher's variables are"),
-        why: format!("{title} runs {runs}: mpienv treats this process as the only one"),
-        remedy: format!("for a job of several processes, {start}; or set {BY_ITSELF}"),
-    })
+        format!("{shown}{size} {verb} set, and no launcher's variables are"),
+        format!("{title} runs {runs}: mpienv treats this process as the only one"),
+        format!("for a job of several processes, {start}; or set {BY_ITSELF}"),
+    ))
 }
 
 /// Returns whether this is a job on one host. False if nothing shows it.

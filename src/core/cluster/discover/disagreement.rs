@@ -23,8 +23,8 @@ use crate::value::sourced::{Known, source_of, value_of};
 /// The code of a finding about variables that give this process different places.
 pub(crate) const DISAGREE: &str = "launchers-disagree";
 
-/// Why a job on one node matters in a rank of another launcher. It begins the reason of the finding.
-pub(crate) const OWN_JOBS: &str =
+/// Why a job on one node matters in a rank of another launcher.
+const OWN_JOBS: &str =
     "each process of one launcher seems to have started a job of the other, on its own";
 
 /// Variables that may number a process without the size of its job.
@@ -64,7 +64,8 @@ pub(super) fn one_of_several(place: &Place<'_>, others: &[Other<'_>]) -> Option<
                 by_hand("RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE and MASTER_ADDR"),
                 overrides::LAUNCHER,
             ),
-        ));
+        )
+        .of_several(is_one));
     }
     if !is_one || launcher == Launcher::Alone {
         return None;
@@ -73,8 +74,8 @@ pub(super) fn one_of_several(place: &Place<'_>, others: &[Other<'_>]) -> Option<
     let is_by_hand = launcher == Launcher::User
         && !environment.is_set(user::CROSS_SIZE)
         && others.iter().all(|(_, read)| read.is_none());
-    // What `exec` has said before it became this program is found again.
-    let is_said = own.as_ref().is_some_and(Context::says_unplaced);
+    // What `exec` has found before it became this program is found again.
+    let is_said = own.as_ref().is_some_and(|own| own.is_one_of_several);
     let environment = place.since.as_ref().filter(|_| !is_said).unwrap_or(environment);
     // `exec` has given a process by itself its place, and a script has set more.
     let is_left = |outer: &Context| {
@@ -90,6 +91,11 @@ pub(super) fn one_of_several(place: &Place<'_>, others: &[Other<'_>]) -> Option<
             let sign = unplaced::beside_one_rank(&without_place(environment), are_new);
             sign.or_else(lost).filter(unplaced::is_warning)
         }
+        // A script may have set the place of a node for torchrun.
+        false if launcher.spec().starts == Starts::OnePerNode => {
+            let script = || unplaced::script(environment).filter(unplaced::is_warning);
+            foreign::of_launched(environment).or_else(script)
+        }
         // If a launcher's process is an ancestor of its ranks, another one is not nearer.
         false => foreign::of_launched(environment).or_else(|| {
             let can_see = !launcher.spec().starters.is_empty();
@@ -104,6 +110,20 @@ pub(super) fn one_of_several(place: &Place<'_>, others: &[Other<'_>]) -> Option<
     let remedy =
         format!("{start}, or set {}={launcher} for a process by itself", overrides::LAUNCHER);
     Some(Finding::warning(sign.code, format!("{}; {}", says(), sign.what), sign.why, remedy))
+}
+
+/// Reports what an mpienv that has become this program has found, and may have said.
+pub(super) fn found_before(launcher: Launcher) -> Finding {
+    Finding::warning(
+        DISAGREE,
+        "mpienv has started this program in a process that is probably one of several",
+        OWN_JOBS,
+        format!(
+            "leave out one of the launchers; for a job of its own in each process, set {}={launcher}",
+            overrides::LAUNCHER
+        ),
+    )
+    .of_several(true)
 }
 
 /// Returns a variable that numbers this process above 0, although its place, which no other launcher's
@@ -146,6 +166,9 @@ fn contradiction(place: &Place<'_>, others: &[Other<'_>]) -> Option<&'static str
         unread.map(|(marker, _)| marker.variable).filter(|name| number(name).is_some());
     let of_one = loose.next().or(local).or_else(|| unread.next());
     let of_absent = || {
+        if choice.starter.is_some() {
+            return None;
+        }
         // The local rank or the node of a launcher whose rank is not set.
         let is_absent = |launcher: &&Launcher| {
             launcher.spec().starts == Starts::Processes
@@ -277,7 +300,9 @@ pub(super) fn disagreements(place: &Place<'_>, others: &[Other<'_>]) -> Vec<Find
         }
         _ => None,
     };
-    differing.map(|other| disagreement(placement, other, known(other), is_asked)).collect()
+    differing
+        .map(|other| disagreement(environment, placement, other, known(other), is_asked))
+        .collect()
 }
 
 /// Returns whether a launcher has given its ranks the request to be alone, which a user has probably
@@ -318,7 +343,7 @@ fn is_one_of(one: &Placement, other: &Placement) -> bool {
     let is_around = || {
         one.launcher() == Launcher::Torchrun
             || !other.launcher().spec().starters.is_empty()
-            || *other.rank.source == *AROUND
+            || one.launcher() != Launcher::User && *other.rank.source == *AROUND
     };
     let is_on_node = || value_of(&one.node_count) == Some(1) && is_around();
     other.rank.value > 0 && (one.size.value == 1 || is_on_node())
@@ -363,6 +388,7 @@ fn is_around(outer: &Placement, placement: &Placement) -> bool {
 
 /// Returns a note if it is known to whom the other variables belong, and otherwise a warning.
 fn disagreement(
+    environment: &Environment,
     placement: &Placement,
     other: &Placement,
     known: Option<String>,
@@ -382,7 +408,10 @@ fn disagreement(
             _ => format!("{said} ({}, {})", source_of(&rank), source_of(&size)),
         }
     };
-    let is_several = known.is_none() && !is_asked && is_one_of(placement, other);
+    // An elastic torchrun may have lost the other nodes.
+    let is_elastic =
+        || placement.launcher() == Launcher::Torchrun && parents::is_elastic(environment);
+    let is_several = known.is_none() && !is_asked && is_one_of(placement, other) && !is_elastic();
     let nodes = [placement, other].map(|place| value_of(&place.node_count));
     let is_torchrun =
         placement.launcher() == Launcher::Torchrun && matches!(nodes, [Some(1), Some(2..) | None]);
@@ -428,4 +457,5 @@ fn disagreement(
             ),
         },
     )
+    .of_several(is_several || is_asked && placement.size.value == 1)
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::cluster::overrides::ASKED;
+use crate::cluster::overrides::{self, ASKED};
 use crate::environment::Environment;
 use crate::error::Error;
 use crate::launcher::placement::{LaunchStyle, Placement};
@@ -141,7 +141,7 @@ fn check_started(node: Rank, started: &Placement) -> Result<(), Error> {
     if launcher == Launcher::User
         || launcher.spec().starts != Starts::Processes
         || started.size.value == 1
-        || node.size() == 1
+        || node.size() == 1 && started.rank.value == 0
     {
         return Ok(());
     }
@@ -152,6 +152,7 @@ fn check_started(node: Rank, started: &Placement) -> Result<(), Error> {
     let is_other = |number: &&Sourced<u32>| number.value != node.index();
     // Where ranks are nodes, one host may play several, and the ranks may have another order.
     let found = match are_nodes {
+        _ if node.size() == 1 => Some(&started.rank),
         true if number.is_none_or(|number| is_other(&number)) => {
             Some(&started.rank).filter(is_other)
         }
@@ -165,9 +166,10 @@ fn check_started(node: Rank, started: &Placement) -> Result<(), Error> {
     };
     let remedy = format!(
         "leave out the number of the node, because {} gives each process its place, or start one process on each node: \
-         {}{of_shell}",
+         {}{of_shell}; or set {}=alone for a job of its own",
         launcher.title(),
-        launcher.spec().one_per_node
+        launcher.spec().one_per_node,
+        overrides::LAUNCHER,
     );
     Err(other_node(node, source, *value, remedy).by(launcher))
 }

@@ -93,6 +93,17 @@ pub(super) fn around_torchrun(environment: &Environment) -> Option<Placement> {
     placed(&agent).map(|place| place.placement).filter(|place| place.size.value > 1)
 }
 
+/// Returns whether the torchrun that started this worker takes a range of nodes, of which some may be
+/// lost.
+pub(super) fn is_elastic(environment: &Environment) -> bool {
+    let agent = |parent: &Process| !parent.environment().is_set("TORCHELASTIC_RUN_ID");
+    let words = ancestors(environment).find(agent).map(|agent| agent.words()).unwrap_or_default();
+    let asked = words.windows(2).filter(|pair| pair[0] == "--nnodes").map(|pair| &*pair[1]);
+    let joined = words.iter().filter_map(|word| word.strip_prefix("--nnodes="));
+    let mut nodes = asked.chain(joined).chain(environment.text("PET_NNODES"));
+    nodes.any(|nodes| nodes.split_once(':').is_some_and(|(_, most)| most != "1"))
+}
+
 /// Returns whether the process is one that starts several workers.
 fn starts_workers(parent: &Process) -> bool {
     let is_it = |(program, commands): &(&'static str, &[&str])| {
