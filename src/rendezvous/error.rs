@@ -108,7 +108,8 @@ pub enum RendezvousError {
     /// The master's port belongs to another job.
     #[error(
         "rank 0 at {master} rejected rank {rank}, because its token differs: it belongs to another job, or MPIENV_TOKEN or \
-         MPIENV_CONTEXT is not that of the other ranks; give this job its own MASTER_PORT, or set the same MPIENV_TOKEN on all ranks"
+         MPIENV_CONTEXT is not that of the other ranks; give this job its own MASTER_PORT, or set the same MPIENV_TOKEN on all ranks, \
+         as with `mpirun -x MPIENV_TOKEN`"
     )]
     #[non_exhaustive]
     OtherJob {
@@ -201,7 +202,8 @@ pub enum ConnectFailure {
     /// The host, or a firewall, answered that nothing listens.
     #[error(
         "connection refused: nothing listens there, or a firewall rejects the port; rank 0 has not started, has exited, or \
-         listens on another port: all ranks need the same MASTER_ADDR, MASTER_PORT and MPIENV_PORT_RANGE"
+         listens on another port: all ranks need the same MASTER_ADDR, MASTER_PORT and MPIENV_PORT_RANGE, \
+         as with `mpirun -x MPIENV_PORT_RANGE`"
     )]
     Refused,
     /// The network has no route.
@@ -307,6 +309,17 @@ mod tests {
             RendezvousError::NoMaster { rank, master, waited, failure },
         ] {
             assert!(error.to_string().contains("the reason") && error.source().is_none());
+        }
+    }
+
+    #[test]
+    fn a_setting_that_mpirun_keeps_to_its_own_host_is_named_with_what_passes_it_on() {
+        let other_job = RendezvousError::OtherJob { rank: 1, master: "node0:6105".to_owned() };
+        for (text, option) in [
+            (other_job.to_string(), "`mpirun -x MPIENV_TOKEN`"),
+            (ConnectFailure::Refused.to_string(), "`mpirun -x MPIENV_PORT_RANGE`"),
+        ] {
+            assert!(text.ends_with(option), "{text}");
         }
     }
 }

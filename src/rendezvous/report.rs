@@ -255,7 +255,8 @@ impl Problems {
         };
         if let Some(from) = some(self.other_jobs.iter()) {
             text += &format!(
-                ", with another job's token from {from}: if they belong to this job, give all ranks the same MPIENV_TOKEN"
+                ", with another job's token from {from}: if they belong to this job, give all ranks the same MPIENV_TOKEN, \
+                 as with `mpirun -x MPIENV_TOKEN`"
             );
         }
         if self.has_munge {
@@ -442,7 +443,8 @@ mod tests {
             "rank 2 (10.0.0.2) connected, but was lost",
             "rank 7 of 8 has not connected",
             "rank 1 (10.0.0.1) connected, then stopped answering within 60 s: the process is stopped, or its host is down or cut off",
-            "3 connections that were not ranks of this job were rejected, with another job's token from 10.0.0.2",
+            "3 connections that were not ranks of this job were rejected, with another job's token from 10.0.0.2: if they belong \
+             to this job, give all ranks the same MPIENV_TOKEN, as with `mpirun -x MPIENV_TOKEN`",
         ] {
             assert!(text.contains(part), "{part:?} is not in {text:?}");
         }
