@@ -260,8 +260,8 @@ impl Problems {
             );
         }
         if self.has_munge {
-            text += "; rank 0 authenticates with MUNGE: if they are ranks of this job, set MPIENV_AUTH for all ranks, as with \
-                     `mpirun -x MPIENV_AUTH`";
+            text += "; rank 0 authenticates with MUNGE: if they are ranks of this job, no munged answers on their hosts, or \
+                     MPIENV_AUTH is not set there: start munged, and set MPIENV_AUTH for all ranks, as with `mpirun -x MPIENV_AUTH`";
         }
         if let Some(reason) = &self.no_munge {
             text += &format!(

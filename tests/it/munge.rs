@@ -477,6 +477,9 @@ fn ranks_take_munge_if_it_answers_on_their_hosts_and_meet_only_ranks_that_do_the
         assert_eq!(code, Some(124), "{auth:?}: {text}");
         let why = "; rank 0 does without MUNGE, which does not work on its host (munge: Error: ";
         assert_eq!(of_first.contains(why), auth[0] == no, "{auth:?}: {of_first}");
+        let both =
+            ": if they are ranks of this job, no munged answers on their hosts, or MPIENV_AUTH";
+        assert_eq!(of_first.contains(both), auth[0] == yes, "{auth:?}: {of_first}");
         assert!(text.contains(reason), "{auth:?}: {text}");
     }
 }
