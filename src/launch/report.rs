@@ -18,6 +18,9 @@ const FIRST: usize = 2;
 const LAST: usize = 4;
 /// How many lines of stderr the error itself contains.
 const LINES_OF_ERROR: usize = 3;
+/// The most frequent reason why a worker was killed.
+const OUT_OF_MEMORY: &str = "  the kernel kills a process if memory runs out: look at `dmesg` on that host, or at Slurm's \
+                             `sacct -j ID -o MaxRSS`";
 
 /// What happened before a worker's failure and because of it. Its text is several indented lines,
 /// or empty.
@@ -35,6 +38,8 @@ pub struct LaunchReport {
     pub(super) after: Option<String>,
     /// Whether the attempt ended because no worker was active.
     pub(super) is_stall: bool,
+    /// Whether something outside the job has killed the worker.
+    pub(super) is_killed: bool,
     /// How the other workers ended.
     pub(super) endings: Vec<String>,
     /// The failures of earlier attempts.
@@ -70,6 +75,7 @@ impl LaunchReport {
             stderr,
             after: Some(seconds(failure.after.0)),
             is_stall: matches!(failure.cause, Cause::Stalled { .. }),
+            is_killed: failure.is_from_outside(),
             endings: lines_of(endings),
             earlier: earlier.collect(),
             not_restarted: not_restarted.map(|reason| reason.to_string()),
@@ -101,6 +107,7 @@ impl fmt::Display for LaunchReport {
             lines.push(format!("  last lines of its stderr{}:", self.source));
             lines.extend(self.stderr.iter().map(|line| format!("    {line}")));
         }
+        lines.extend(self.is_killed.then(|| OUT_OF_MEMORY.to_owned()));
         if let Some(after) = self.after.as_ref().filter(|_| !self.endings.is_empty()) {
             let [failed, workers] = match self.is_stall {
                 true => ["stalled", "workers"],

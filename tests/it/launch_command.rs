@@ -73,6 +73,21 @@ fn a_worker_that_a_signal_ended_is_128_and_the_signals_number() {
 }
 
 #[test]
+fn only_a_worker_that_something_else_has_killed_may_have_run_out_of_memory() {
+    for (end, hints) in [("kill -s KILL $$", 1), ("exit 7", 0)] {
+        let folder = tempfile::tempdir().unwrap();
+        let script = format!(
+            "up=$UP/$MPIENV_RESTART_COUNT; test $RANK = 0 && {{ trap '' TERM; : >$up; sleep 3000; true; }}; \
+             until test -e $up; do sleep 0.01; done; {end}"
+        );
+        let mut command = launch("memory", 2, &["--grace", "0.5", "--max-restarts", "1"], &script);
+        let said = text(&command.env("UP", folder.path()).output().unwrap().stderr);
+        assert!(said.contains("\n    killed after the grace period: rank 0\n"), "{said}");
+        assert_eq!(said.matches("if memory runs out: look at `dmesg`").count(), hints, "{said}");
+    }
+}
+
+#[test]
 fn a_launch_that_is_killed_leaves_nothing_behind() {
     let script =
         "trap '' TERM HUP INT; (trap '' TERM HUP; sleep 3000; true) & echo up; sleep 3000; true";
