@@ -225,6 +225,8 @@ fn a_variable_refuses_rank_0_of_1_without_a_launcher_in_every_program() {
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!(said.contains("MPIENV_REQUIRE_LAUNCHER=\"1\": "), refused, "{words}: {said}");
         assert_eq!(output.status.code(), Some(i32::from(refused)), "{words}: {said}");
+        let is_hinted = said.ends_with("; or pass --nnodes 1 if this is the job's only node\n");
+        assert_eq!(is_hinted, refused && words.starts_with("launch"), "{words}: {said}");
     }
 }
 

@@ -171,6 +171,11 @@ impl Failure {
             Failure::Launch(LaunchError::TooManyRanks { .. }) => {
                 "or simulate one rank with --rank R"
             }
+            Failure::Launch(LaunchError::Environment(error))
+                if matches!(error.reason(), Reason::NoLauncher(_)) =>
+            {
+                "or pass --nnodes 1 if this is the job's only node"
+            }
             Failure::Unrepresentable(_) => "--shell NAME",
             _ => hint_for_error(self.environment()?)?,
         };

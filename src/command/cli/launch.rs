@@ -143,7 +143,7 @@ pub(super) struct Options {
 }
 
 pub(super) fn run(mut options: Options) -> Result<(), Failure> {
-    let info = options.place.read(options.quiet)?;
+    let info = options.place.read(options.quiet).map_err(LaunchError::from)?;
     // The reason may be that the place is left from another job.
     let quiet = options.quiet;
     let say_stale = |info: &ClusterInfo| {
