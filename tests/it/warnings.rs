@@ -316,6 +316,13 @@ fn each_rank_says_that_its_variables_are_of_a_job_that_has_ended() {
         let (_, _, stderr) = run(words, &[ENDED, &rank_1]);
         assert_eq!(stderr.matches("warning [stale-open-mpi]: ").count(), 1, "{words:?}: {stderr}");
     }
+    // Where these variables are not the place, the first rank of the node says it for all.
+    for rank in ["0", "1"] {
+        let place = [("RANK", rank), ("WORLD_SIZE", "2"), ("LOCAL_RANK", rank)];
+        let more = [("LOCAL_WORLD_SIZE", "2"), ("MPIENV_LAUNCHER", "user")];
+        let (_, _, stderr) = run(&["exec", "--", "true"], &[ENDED, &place, &more]);
+        assert_eq!(stderr.contains("[stale-open-mpi]: "), rank == "0", "{rank}: {stderr}");
+    }
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::command::doctor;
-use crate::{ClusterInfo, Environment, Finding, Severity};
+use crate::{ClusterInfo, Environment, Finding, Launcher, Severity};
 use clap::Args;
 use mpienv_core::seam::is_silenced;
 
@@ -59,8 +59,8 @@ impl Quiet {
 }
 
 /// Returns what is probably wrong with this process's place, and with starting the command. Only the
-/// first rank on each node looks for it, but every rank for variables of a job that has ended: its
-/// first rank is not there.
+/// first rank on each node looks for it, but every rank for a place that is left from a job that has
+/// ended: its first rank is not there.
 pub(super) fn suspicious(
     info: &ClusterInfo,
     also: impl IntoIterator<Item = Finding>,
@@ -69,15 +69,22 @@ pub(super) fn suspicious(
         let master = doctor::master_of_one_node(info, PATIENCE)
             .or_else(|| doctor::loopback_of_several_nodes(info));
         let of_user = doctor::interface::of_user(info);
-        master.into_iter().chain(of_user).chain(also).collect()
+        let left = left_from_open_mpi(info).filter(|_| info.launcher() != Launcher::OpenMpi);
+        left.into_iter().chain(master).chain(of_user).chain(also).collect()
     })
 }
 
 /// Returns the finding that this process's place is left from a job that has ended.
 pub(super) fn stale(info: &ClusterInfo) -> Option<Finding> {
-    let environment = info.environment();
-    doctor::stale_open_mpi(doctor::gone_session(environment))
-        .or_else(|| doctor::stale_slurm(info, doctor::ended_task(environment)))
+    match info.launcher() {
+        Launcher::OpenMpi => left_from_open_mpi(info),
+        _ => doctor::stale_slurm(info, doctor::ended_task(info.environment())),
+    }
+}
+
+/// Returns the finding that Open MPI's variables are left from a job that has ended.
+fn left_from_open_mpi(info: &ClusterInfo) -> Option<Finding> {
+    doctor::stale_open_mpi(doctor::gone_session(info.environment()))
 }
 
 /// Says that the program starts although an error was printed, which would otherwise look like the
