@@ -101,6 +101,7 @@ const NUMBERS: &[(&str, Pairs)] = &[
         "HPE's MPT: radical-cybertools/radical.pilot, src/radical/pilot/agent/launch_method/mpirun.py",
         &[("MPT_MPI_RANK", "1")],
     ),
+    ("tt-run: tenstorrent/tt-metal, ttnn/ttnn/distributed/ttrun.py", &[("TT_MESH_HOST_RANK", "1")]),
     (
         "Cray's ALPS: STEllAR-GROUP/hpx, libs/full/parcelport_mpi/src/parcelport_mpi.cpp",
         &[("ALPS_APP_PE", "3")],
@@ -165,6 +166,8 @@ fn one_of_one_and_numbers_of_other_things_are_no_signs() {
         &[("a_rank", "1"), ("a_size", "4")],
         &[("LORA_RANK", "16")],
         &[("DECOMP_RANK", "2"), ("PAGE_RANK", "7")],
+        &[("TENSOR_RANK", "3"), ("TENSOR_SIZE", "64"), ("TUCKER_RANK", "5"), ("TT_RANK", "5")],
+        &[("FACTOR_RANK", "2"), ("BOND_RANK", "2"), ("KERNEL_RANK", "2"), ("EMBEDDING_RANK", "2")],
     ];
     for vars in silent {
         assert_eq!(read(vars).unwrap().findings(), [], "{vars:?}");

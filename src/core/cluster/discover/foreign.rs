@@ -38,10 +38,12 @@ const ENDS: &str = "ID INDEX NUMBER MY RANKID PROCID NODEID";
 
 /// Words of names that number independent parts of the work: shards of a continuous integration's
 /// tests, processes of test runners and of pools, array jobs. And those of ranks of other things:
-/// of matrices, decompositions and pages.
+/// of matrices, tensors, decompositions and pages. `TENSOR_PARALLEL_RANK` and `TT_MESH_HOST_RANK` are
+/// processes'.
 const INDEPENDENT: &str = "CI CIRCLE SNAP BUILDKITE SEMAPHORE TEST TESTS JEST VITEST MOCHA NEXTEST \
                            XDIST SHARD ARRAY CLOUD_RUN PARSL LORA QLORA DORA GALORE ADAPTER MATRIX \
-                           SVD DECOMP LOW MAX MIN PAGE";
+                           SVD DECOMP LOW MAX MIN PAGE TENSOR_RANK TT_RANK TUCKER FACTOR BOND \
+                           KERNEL EMBEDDING";
 
 /// Numbers that do not follow these rules, each with its size: those of Snowflake's jobs,
 /// ByteDance's Arnold, NVIDIA's Grove, NIM and Base Command, NEC MPI, IBM POE and OpenPAI.
