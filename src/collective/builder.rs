@@ -19,6 +19,8 @@ use crate::cluster::info::ClusterInfo;
 use crate::rendezvous::{LONGEST_TIMEOUT, Rendezvous, name_the_late};
 use crate::value::host::Host;
 use crate::value::port::Port;
+use mpienv_ask::seam::would_ask;
+use mpienv_core::Error;
 
 #[cfg(feature = "mpi")]
 use super::mpi;
@@ -377,7 +379,10 @@ fn meeting_point(
             let no_port = || CollectiveError::Socket(io::ErrorKind::AddrNotAvailable.into());
             (Host::from(address.ip().to_canonical()), port.ok_or_else(no_port)?)
         }
-        (None, None) => (info.master_addr()?.clone(), info.meeting_port()),
+        (None, None) => {
+            let master = info.master_addr().map_err(|error| or_ask(error, info))?;
+            (master.clone(), info.meeting_port())
+        }
     };
     let mut rendezvous = Rendezvous::of(info, host.clone(), port);
     if is_master {
@@ -388,4 +393,17 @@ fn meeting_point(
         rendezvous = rendezvous.listener(listener);
     }
     Ok(MeetingPoint { host, port, rendezvous, has_secret: info.has_secret(), shares_memory })
+}
+
+/// Returns the error for an unknown master, with the other ways if the launcher can be asked.
+fn or_ask(error: Error, info: &ClusterInfo) -> Error {
+    if !would_ask(info) {
+        return error;
+    }
+    let remedy = format!(
+        "{}; or start the program with `mpienv exec --`, read its place with `mpienv::ask::read`, or connect the ranks by \
+         MPI (feature `mpi`)",
+        error.remedy()
+    );
+    Error::new(error.reason().clone(), remedy).by(info.launcher()).of("MASTER_ADDR")
 }

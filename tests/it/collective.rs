@@ -248,3 +248,18 @@ fn ranks_meet_at_an_address_that_rank_0_has_bound_and_published() {
         until("the port is free", || TcpListener::bind((Ipv4Addr::LOCALHOST, port.get())).is_ok());
     }
 }
+
+#[test]
+fn where_the_launcher_knows_rank_0s_host_the_error_names_the_ways_to_ask() {
+    let said = |vars: &[(&str, &str)]| {
+        let mut rank = Command::new(example("collective_rank"));
+        let rank = rank.env_clear().args(["1", "1", "tcp"]).envs(vars.iter().copied());
+        String::from_utf8(rank.output().unwrap().stderr).unwrap()
+    };
+    let ways = "; or start the program with `mpienv exec --`, read its place with `mpienv::ask::read`, or connect the \
+                ranks by MPI (feature `mpi`)\n";
+    let hydra = said(&[("PMI_RANK", "0"), ("PMI_SIZE", "2"), ("PMI_FD", "9")]);
+    assert!(hydra.contains(": MASTER_ADDR=HOST; or ") && hydra.ends_with(ways), "{hydra}");
+    let by_hand = said(&[("RANK", "0"), ("WORLD_SIZE", "2")]);
+    assert!(by_hand.ends_with(": MASTER_ADDR=HOST\n"), "{by_hand}");
+}
