@@ -202,7 +202,7 @@ fn show_prints_the_rest_where_the_master_is_not_known() {
     let keys: Vec<_> = shown.as_object().unwrap().keys().map(String::as_str).collect();
     let contract = "launcher rank world_size local_rank local_world_size node_rank node_count launch_style \
                     master_addr master_port nccl_socket_ifname hosts device_index restart_count platform \
-                    provenance findings version host threads binding devices";
+                    provenance findings version host threads refused binding devices";
     assert_eq!(keys, contract.split_whitespace().collect::<Vec<_>>());
     let (_, version, _) = output(clean("mpienv").arg("--version"));
     assert_eq!(format!("mpienv {}\n", shown["version"].as_str().unwrap()), version);

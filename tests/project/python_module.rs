@@ -405,19 +405,19 @@ fn the_module_prints_the_commands_warnings_once() {
         assert!(output.status.success(), "{output:?}");
         String::from_utf8(output.stderr).unwrap()
     };
-    let script = [("SLURM_JOB_ID", "5"), ("SLURM_NTASKS", "4")];
-    let expected =
-        fresh.command("mpienv").args(["exec", "--", "true"]).envs(script).output().unwrap().stderr;
+    let guessable = [("MPIENV_TOKEN", "guessable")];
+    let mut exec = fresh.command("mpienv");
+    let expected = exec.args(["exec", "--", "true"]).envs(guessable).output().unwrap().stderr;
     let expected = String::from_utf8(expected).unwrap();
-    assert!(expected.starts_with("warning [slurm-not-a-task]: "), "{expected}");
+    assert!(expected.starts_with("warning [secret-short]: "), "{expected}");
     for call in ["info()", "export()", "init_process_group('gloo')"] {
-        assert_eq!(said(call, &script), expected, "{call}");
-        assert_eq!(said(call, &[script[0], script[1], ("MPIENV_QUIET", "1")]), "", "{call}");
+        assert_eq!(said(call, &guessable), expected, "{call}");
+        assert_eq!(said(call, &[guessable[0], ("MPIENV_QUIET", "1")]), "", "{call}");
         assert_eq!(said(call, &[]), "", "{call}");
     }
     for call in ["info(quiet=True)", "export(quiet=True)", "init_process_group('gloo', quiet=True)"]
     {
-        assert_eq!(said(call, &script), "", "{call}");
+        assert_eq!(said(call, &guessable), "", "{call}");
     }
     // An error is printed whatever the variable says, and is among the findings in any case.
     let stale = [("MASTER_ADDR", "192.0.2.7"), ("MPIENV_QUIET", "1")];
@@ -434,6 +434,57 @@ fn the_module_prints_the_commands_warnings_once() {
     ];
     let second: Vec<_> = second.iter().map(|pair| pair.split_once('=').unwrap()).collect();
     assert_eq!(said("info()", &second), "");
+}
+
+/// Makes a call of the module, and prints its error.
+const TRIED: &str = "import sys, mpienv_rs as mpienv\n\
+                     try:\n    eval('mpienv.' + sys.argv[1])\n\
+                     except mpienv.Error as error:\n    print(error)\n";
+
+#[test]
+fn init_process_group_refuses_to_be_the_only_rank_in_a_process_that_is_probably_one_of_several() {
+    let Some(fresh) = Fresh::new() else { return };
+    write_torch(&fresh);
+    fresh.write("tried.py", TRIED);
+    let said = |call: &str, more: &[(&str, &str)]| {
+        let mut python = fresh.command("python");
+        python.args(["tried.py", call]).envs([("SLURM_JOB_ID", "5"), ("SLURM_NTASKS", "4")]);
+        succeeded(python.envs(more.iter().copied()))
+    };
+    let expected = "SLURM_JOB_ID=\"5\" and SLURM_NTASKS=\"4\" are set, but srun did not start this process, so this process \
+                    would be rank 0 of 1; start the program with `srun`, which starts every task, or set \
+                    MPIENV_LAUNCHER=alone for a process by itself\n";
+    for options in ["", ", overwrite=True", ", quiet=True"] {
+        let call = format!("init_process_group('gloo'{options})");
+        assert_eq!(said(&call, &[]), expected, "{options}");
+        assert_eq!(said(&call, &[("MPIENV_LAUNCHER", "alone")]), "gloo {} 0 1\n", "{options}");
+    }
+    for call in ["info()", "export()"] {
+        assert_eq!(said(call, &[]), "", "{call}");
+    }
+}
+
+#[test]
+fn a_torchrun_that_ignores_the_other_nodes_gets_no_advice_to_train_on_each_alone() {
+    let Some(fresh) = Fresh::new() else { return };
+    write_torch(&fresh);
+    fresh.write("tried.py", TRIED);
+    for (workers, call) in [(1, "export()"), (2, "export()"), (1, "init_process_group('gloo')")] {
+        let worker = format!(
+            "TORCHELASTIC_RUN_ID=x RANK=0 WORLD_SIZE={workers} LOCAL_RANK=0 LOCAL_WORLD_SIZE={workers} GROUP_RANK=0 \
+             GROUP_WORLD_SIZE=1 MASTER_PORT=1025"
+        );
+        let mut exec = fresh.command("mpienv");
+        exec.envs([("NODE_RANK", "1"), ("NNODES", "2"), ("MASTER_ADDR", "10.1.2.3")]);
+        exec.args(["exec", "--per-node", "--", "env"]).args(worker.split(' '));
+        let said = succeeded(exec.args(["python", "tried.py", call]));
+        assert!(
+            said.contains(&format!("torchrun says rank 0 of {workers} "))
+                && said.contains("`torchrun --nnodes N --node-rank R`")
+                && !said.contains("overwrite"),
+            "{said}"
+        );
+    }
 }
 
 #[test]
@@ -511,7 +562,7 @@ fn stale_variables_are_one_error_that_names_all_of_them_and_the_call() {
     let said = |rank: u8, call: &str| {
         let script = format!(
             "import os, mpienv_rs as mpienv\nos.environ.update(PMI_RANK='{rank}', PMI_SIZE='2', RANK='0', \
-             WORLD_SIZE='1', MASTER_ADDR='a')\ntry:\n    mpienv.{call}\nexcept mpienv.Error as e:\n    print(e)\n\
+             WORLD_SIZE='1', MASTER_ADDR='a', MPIENV_LAUNCHER='hydra')\ntry:\n    mpienv.{call}\nexcept mpienv.Error as e:\n    print(e)\n\
              print(os.environ['RANK'], os.environ['WORLD_SIZE'])"
         );
         succeeded(fresh.command("python").args(["-c", &script]))

@@ -146,6 +146,8 @@ impl<'a> Details<'a> {
         object["version"] = version::TEXT.into();
         object["host"] = host_name().into();
         object["threads"] = self.threads.object(self.info);
+        let refused = self.info.clone().require_place().err();
+        object["refused"] = refused.map(|error| error.to_string()).into();
         if self.info.asked_interface().is_some() {
             object["interface"] = interface_object(self.info);
         }

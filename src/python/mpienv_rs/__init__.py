@@ -172,7 +172,7 @@ def _asked() -> _Asked:
 
 @functools.lru_cache(maxsize=16)
 def _place(asked: _Asked) -> Tuple[Info, str, Dict[str, Any]]:
-    """The place, the command's warnings about it, and this rank's share of its node's cores."""
+    """The place, the command's warnings about it, and all that the command shows."""
     shown, warnings = _ask(asked, "show", "--json", "--warn")
     if shown["provenance"].get("master_port", "").startswith("derived from this process"):
         shown["master_port"] = _ports.setdefault(asked[0], shown["master_port"])
@@ -194,7 +194,7 @@ def _place(asked: _Asked) -> Tuple[Info, str, Dict[str, Any]]:
         sources=_Sources(shown["provenance"]),
         findings=tuple(Finding(**{key: finding[key] for key in keys}) for finding in shown["findings"]),
     )
-    return place, warnings, shown["threads"]
+    return place, warnings, shown
 
 
 def export(overwrite: bool = False, *, quiet: bool = False) -> Info:
@@ -233,7 +233,11 @@ def _export(overwrite: bool, quiet: bool, caller: str) -> Info:
             # A variable that agrees on this rank may differ on another.
             stale = {*differing, *(other for name in differing for other in _PLACE[name])}
             names = " and ".join(name for name in _PLACE if name in stale and before.get(name))
-            raise Error(f"{'; '.join(differing.values())}; unset {names}, or call {caller}(overwrite=True)")
+            # Where launchers disagree, overwriting may leave each process in a job of its own.
+            disagree = (found for found in place.findings if found.code == "launchers-disagree")
+            remedies = [f"{found.what}; {found.remedy}" for found in disagree if found.severity == "warning"]
+            remedies = remedies or [f"unset {names}, or call {caller}(overwrite=True)"]
+            raise Error("; ".join([*differing.values(), *remedies]))
     exported = {
         name: (before.get(name), value)
         for name, value in variables.items()
@@ -271,6 +275,9 @@ def init_process_group(
     If ``rank`` or ``world_size`` differs from the place, that is an `Error`, and nothing is set. Without a launcher, as in
     ``torch.multiprocessing.spawn``, set RANK, WORLD_SIZE and MASTER_ADDR in ``os.environ`` instead.
 
+    It is an `Error` too if this process would be the only rank although it is probably one of several, as in a batch
+    script without srun. MPIENV_LAUNCHER=alone allows it.
+
     PyTorch is imported here, and nowhere else in this package.
     """
     found = info(quiet=True)
@@ -283,6 +290,9 @@ def init_process_group(
                 f"({found.sources[name]}); leave out rank and world_size, and if no launcher has started this process, "
                 "set RANK, WORLD_SIZE and MASTER_ADDR in os.environ before the call"
             )
+    refused = _place(_asked())[2]["refused"]
+    if refused is not None:
+        raise Error(refused)
     silent = quiet or any(os.environ.get(name) for name in ("MPIENV_QUIET", "MPIENV_LAUNCHER"))
     is_placed = found.launcher != "alone" or "world_size" in options
     if not (silent or is_placed) and importlib.import_module("multiprocessing").parent_process():
@@ -293,7 +303,7 @@ def init_process_group(
         )
     with _lock:
         place = _export(overwrite, quiet, "init_process_group")
-    threads = _place(_asked())[2]
+    threads = _place(_asked())[2]["threads"]
     if os.environ.get("MPIENV_THREADS", "").strip() != "keep":
         _use_cores(threads["cpus"])
     distributed = importlib.import_module("torch.distributed")
