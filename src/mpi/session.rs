@@ -24,6 +24,9 @@ const DROP_LIMIT: Duration = Duration::from_secs(1);
 /// The same after a caller's own call has failed. If the others have failed too, they come at once.
 const FAILED_LIMIT: Duration = Duration::from_millis(200);
 
+/// How long the launcher gets to read what this process has printed.
+const TO_BE_READ: Duration = Duration::from_millis(200);
+
 /// Initialized MPI, shared by all communicators and requests and finalized with the last of them.
 pub(super) struct Session {
     /// It stays for the handler of the process's exit, as the library does.
@@ -195,6 +198,8 @@ fn abort_at_exit(loaded: &'static Loaded) {
         // SAFETY: it comes from the box below, and nothing frees that.
         let (loaded, owner) = unsafe { &*left.cast::<(&'static Loaded, Owner)>() };
         if code == 0 && owner.is_here() && !loaded.api.is_finalized() {
+            // MPICH's launcher does not read what it has not read yet once it ends the job.
+            thread::sleep(TO_BE_READ);
             loaded.api.abort(loaded.api.constants.comm_world, RANKS.into());
         }
     }

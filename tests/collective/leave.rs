@@ -87,11 +87,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     until_exists(&format!("{folder}/lost"));
     // Long enough for the others to notice.
     sleep(Duration::from_secs(3));
-    println!("written by rank {own}");
     until_all(folder, "written", own, size - 1)?;
     if words[1] == "drop" {
         drop(group);
-        println!("rank {own} goes on");
         until_all(folder, "over", own, size - 1)?;
         return Ok(());
     }

@@ -438,15 +438,19 @@ fn a_lost_rank_ends_the_others_only_once_they_make_their_next_call() {
         let jobs = iter::zip(cases, &folders)
             .map(|(then, folder)| words(["lost", then, folder.path().to_str().unwrap()]));
         let jobs: Vec<_> = jobs.collect();
-        for (then, output) in iter::zip(cases, mpi.run_at_once(3, "collective_leave", &jobs)) {
+        let outputs = mpi.run_at_once(3, "collective_leave", &jobs);
+        for ((then, folder), output) in iter::zip(iter::zip(cases, &folders), outputs) {
             let (out, err) = texts(&output);
-            let count = |text: &str| out.lines().filter(|line| line.starts_with(text)).count();
-            let goes_on = out.lines().filter(|line| line.ends_with(" goes on")).count();
             let what = format!("{mpi:?}, {then}: {out}\n{err}");
-            assert_eq!(count("written by rank "), 2, "{what}");
+            // The first one to exit may end the job before the launcher has read the others' lines.
+            let count = |word: &str| {
+                let files = (0..2).map(|rank| folder.path().join(format!("{word}.{rank}")));
+                files.filter(|file| file.exists()).count()
+            };
+            assert_eq!(count("written"), 2, "{what}");
             let names = err.contains("rank 2 on ") && err.contains(" is lost: ");
             let expected = if then == "drop" { (2, false) } else { (0, true) };
-            assert_eq!((goes_on, names), expected, "{what}");
+            assert_eq!((count("over"), names), expected, "{what}");
         }
     }
 }
@@ -487,9 +491,8 @@ fn a_rank_that_returns_early_with_success_fails_the_job() {
         let jobs = ["0", "1", "2"].map(|left| words(["returns", left]));
         for (left, output) in mpi.run_at_once(3, "collective_leave", &jobs).iter().enumerate() {
             let (out, err) = texts(output);
-            let what = format!("{mpi:?}, rank {left}: {out}\n{err}");
-            assert!(!output.status.success(), "{what}");
-            assert!(err.contains(" leaves MPI without MPI_Finalize"), "{what}");
+            // It may lack the last lines: the launcher kills all ranks before it reads these.
+            assert!(!output.status.success(), "{mpi:?}, rank {left}: {out}\n{err}");
         }
     }
 }
