@@ -241,17 +241,21 @@ pub(super) fn others<'a>(place: &Place<'a>) -> Vec<Other<'a>> {
     let mut others: Vec<Other<'_>> = rest.map(read).collect();
     // A rank that mpienv has placed may have started a job of its own by mistake.
     let is_asked = [overrides::LAUNCHER, overrides::ASKED].contains(&&*place.choice.source);
-    // So may a script with torchrun, which replaces the rank that a platform has set.
-    if place.outer.is_none()
-        && place.placement.launcher() == Launcher::Torchrun
+    // So may any other rank, whose variables the inner launcher may have replaced.
+    let launcher = place.placement.launcher();
+    let is_replaced = |around: &Placement| match around.launcher() {
+        Launcher::User => launcher == Launcher::Torchrun,
+        other => launcher == other,
+    };
+    // A process that mpienv has started has been compared before.
+    if (place.own.is_none() && place.outer.is_none())
         && value_of(&place.placement.node_count) == Some(1)
-        && let Some(agent) = parents::around_torchrun(&place.environment).filter(|_| !is_asked)
-        // What others have set is still there.
-        && (agent.launcher() == Launcher::User || known.insert(agent.launcher()))
+        && let Some(around) = parents::around(&place.environment, launcher).filter(|_| !is_asked)
+        && (is_replaced(&around) || known.insert(around.launcher()))
     {
         let Place { whole: environment, .. } = *place;
-        let marker = Marker { environment, launcher: agent.launcher(), variable: RANK };
-        others.push((marker, Some(agent)));
+        let marker = Marker { environment, launcher: around.launcher(), variable: RANK };
+        others.push((marker, Some(around)));
     }
     if let Some(outer) = place.outer.as_ref().filter(|_| !is_asked)
         && let Some(around) = outer.around(place.whole)
@@ -412,12 +416,14 @@ fn disagreement(
     let is_elastic =
         || placement.launcher() == Launcher::Torchrun && parents::is_elastic(environment);
     let is_several = known.is_none() && !is_asked && is_one_of(placement, other) && !is_elastic();
+    // Only a process that the other one has started has replaced its variables.
+    let is_same = placement.launcher() == other.launcher();
     let nodes = [placement, other].map(|place| value_of(&place.node_count));
     let is_torchrun =
         placement.launcher() == Launcher::Torchrun && matches!(nodes, [Some(1), Some(2..) | None]);
     let is_left = match is_torchrun {
         _ if is_asked || is_several && placement.size.value == 1 => ONE_OF_SEVERAL,
-        _ if is_several => OWN_JOBS,
+        _ if is_several || is_same => OWN_JOBS,
         true => "if torchrun runs on each node without the others' number, each node trains alone",
         false => {
             "either the variables of one of them are left from an outer or earlier job, or each \
@@ -444,7 +450,7 @@ fn disagreement(
                 overrides::LAUNCHER,
                 placement.launcher()
             ),
-            false if is_several => format!(
+            false if is_several || is_same => format!(
                 "leave out one of the launchers; for a job of its own in each process, set {}={}",
                 overrides::LAUNCHER,
                 placement.launcher()

@@ -8,7 +8,7 @@ use crate::environment::Environment;
 use crate::finding::{Finding, Severity};
 use crate::launcher::alone::BY_ITSELF;
 use crate::launcher::placement::Placement;
-use crate::launcher::starter::{Process, ancestors};
+use crate::launcher::starter::{Process, Starter, ancestors};
 use crate::launcher::{Launcher, markers, slurm, specs};
 
 /// Programs that start sessions, whose environments are new by design.
@@ -85,12 +85,17 @@ pub(super) fn finding(environment: &Environment, own: Launcher) -> Option<Findin
     None
 }
 
-/// Returns the place of the process that started torchrun's workers on this node, if that is one of
-/// several. Its variables are not visible here, because torchrun sets the same ones.
-pub(super) fn around_torchrun(environment: &Environment) -> Option<Placement> {
-    let mut agents = ancestors(environment).map(|parent| parent.environment());
-    let agent = agents.find(|above| !above.is_set("TORCHELASTIC_RUN_ID"))?;
-    placed(&agent).map(|place| place.placement).filter(|place| place.size.value > 1)
+/// Returns the place of the process that started the ranks on this node, if that is itself one of
+/// several. Its variables need not be visible here, because `launcher` may have set the same ones.
+pub(super) fn around(environment: &Environment, launcher: Launcher) -> Option<Placement> {
+    let above = match launcher {
+        Launcher::Torchrun => {
+            let mut above = ancestors(environment).map(|parent| parent.environment());
+            above.find(|above| !above.is_set("TORCHELASTIC_RUN_ID"))?
+        }
+        _ => Starter::of(launcher, environment)?.process.environment(),
+    };
+    placed(&above).map(|place| place.placement).filter(|place| place.size.value > 1)
 }
 
 /// Returns whether the torchrun that started this worker takes a range of nodes, of which some may be
