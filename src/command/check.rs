@@ -317,7 +317,7 @@ fn contribution(
 }
 
 /// Ends a text about ranks where they are the launches of nodes.
-const OF_NODES: &str = "; each of these ranks is the mpienv of a node: rank 1 is node 1";
+pub(crate) const OF_NODES: &str = "; each of these ranks is the mpienv of a node: rank 1 is node 1";
 /// What to do if ranks of one job run different commands.
 pub(crate) const SAME_COMMAND: &str = "run the same command on all ranks";
 /// What to do if a rank brings what this version cannot read.

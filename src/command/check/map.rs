@@ -9,8 +9,7 @@ use super::CheckError;
 use super::Measures;
 use super::measurement::{Measurement, grouped, named};
 use crate::command::protection::Protection;
-use crate::{Finding, Severity};
-use mpienv_core::seam::printable;
+use crate::{Finding, Severity, printable};
 use mpienv_launch::seam::{NodeOptions, SAME_OPTIONS, nodes_differ, tell_if_on_one_host};
 
 /// The place of every rank of a job, as they reported it when they met.
@@ -133,14 +132,10 @@ impl JobMap {
     fn doubt(&self) -> Option<Finding> {
         let mut doubts =
             (0..).zip(&self.ranks).filter_map(|(rank, own)| Some((rank, own.doubt.as_ref()?)));
-        let (rank, [what, why, remedy]): (u32, _) = doubts.next()?;
-        let what = format!("rank {rank}: {}", printable(what.as_bytes()));
-        Some(Finding::error(
-            "launchers-disagree",
-            what,
-            printable(why.as_bytes()),
-            printable(remedy.as_bytes()),
-        ))
+        let (rank, doubt): (u32, _) = doubts.next()?;
+        let [what, why, remedy] = doubt.each_ref().map(|text| printable(text.as_bytes()));
+        let what = format!("rank {rank}: {what}");
+        Some(Finding::error("launchers-disagree", what, why, remedy))
     }
 
     /// Returns what was measured.

@@ -5,7 +5,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::command::check::CheckError;
+use crate::command::check::{CheckError, OF_NODES};
 use crate::simulate::JobError;
 use crate::{
     Environment, Error, ErrorKind, Finding, LaunchError, Launcher, Reason, Severity, StartError,
@@ -39,7 +39,7 @@ pub(crate) enum Failure {
     #[error(transparent)]
     Check(#[from] CheckError),
     /// Those that met are the processes that start each node's workers.
-    #[error("{0}; each of these ranks is the mpienv of a node: rank 1 is node 1")]
+    #[error("{0}{OF_NODES}")]
     Nodes(CheckError),
     /// The same, if they met unasked.
     #[error(

@@ -230,14 +230,14 @@ fn lint(place: &mut Place<'_>, overrides: &Overrides) -> Vec<Finding> {
         || overrides.node.is_some()
         || of_place.iter().any(is_disagreement);
     let is_alone = place.placement.launcher() == Launcher::Alone;
+    let is_of_several = place.own.as_ref().is_some_and(|own| own.is_one_of_several);
     if let Some(unplaced) = place.unplaced.as_ref().filter(|_| is_alone) {
-        let is_known = place.own.as_ref().is_some_and(|own| !own.is_one_of_several);
+        let is_known = place.own.is_some() && !is_of_several;
         findings.extend(unplaced::finding(unplaced, is_known));
     } else if !is_sure {
         findings.extend(disagreement::one_of_several(place, &others));
     }
     findings.extend(of_place);
-    let is_of_several = place.own.as_ref().is_some_and(|own| own.is_one_of_several);
     let is_found = |found: &Finding| found.shows_several || unplaced::is_unplaced(found.code);
     if is_of_several && !is_sure && !findings.iter().any(is_found) {
         findings.push(disagreement::found_before(place.placement.launcher()));

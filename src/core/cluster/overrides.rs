@@ -26,6 +26,12 @@ pub(crate) const MASTER_ADDR: &str = "MPIENV_MASTER_ADDR";
 pub const MASTER_PORT: &str = "MPIENV_MASTER_PORT";
 /// The source of a value that an option or the program sets.
 pub const ASKED: &str = "asked for";
+
+/// Returns whether a user or the program has selected the launcher that has this source.
+pub(crate) fn is_asked(source: &str) -> bool {
+    [LAUNCHER, ASKED].contains(&source)
+}
+
 /// Sets the range of ports from which the job's own is derived.
 pub const PORT_RANGE: &str = "MPIENV_PORT_RANGE";
 /// Sets the value of `NCCL_SOCKET_IFNAME`, or requests to `keep` or `unset` it.

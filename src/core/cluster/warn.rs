@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use crate::cluster::discover::disagreement::{self, DISAGREE};
 use crate::cluster::discover::unplaced;
 use crate::cluster::info::ClusterInfo;
-use crate::cluster::overrides::{self, ASKED};
+use crate::cluster::overrides;
 use crate::environment::Environment;
 use crate::error::{Error, Reason};
 use crate::finding::{Finding, Severity};
@@ -219,9 +219,10 @@ impl ClusterInfo {
     /// # Errors
     /// As [`ClusterInfo::require_launcher`], but only if a finding shows that there are more ranks.
     pub fn require_place(self) -> Result<ClusterInfo, Error> {
-        let is_asked = [overrides::LAUNCHER, ASKED].contains(&&*self.placement.launcher.source);
         match self.one_of_several() {
-            Some(_) if !is_asked => self.require_launcher(),
+            Some(_) if !overrides::is_asked(&self.placement.launcher.source) => {
+                self.require_launcher()
+            }
             _ => Ok(self),
         }
     }

@@ -239,32 +239,29 @@ pub(super) fn others<'a>(place: &Place<'a>) -> Vec<Other<'a>> {
     let rest = place.choice.rest.iter().filter(|marker| known.insert(marker.launcher));
     let read = |&marker: &Marker<'a>| (marker, marker.of(&place.environment).placement().ok());
     let mut others: Vec<Other<'_>> = rest.map(read).collect();
-    // A rank that mpienv has placed may have started a job of its own by mistake.
-    let is_asked = [overrides::LAUNCHER, overrides::ASKED].contains(&&*place.choice.source);
-    // So may any other rank, whose variables the inner launcher may have replaced.
+    if overrides::is_asked(&place.choice.source) {
+        return others;
+    }
+    // A rank may have started a job of its own by mistake, whose launcher has replaced its variables.
     let launcher = place.placement.launcher();
     let is_replaced = |around: &Placement| match around.launcher() {
         Launcher::User => launcher == Launcher::Torchrun,
         other => launcher == other,
     };
-    // A process that mpienv has started has been compared before.
-    if (place.own.is_none() && place.outer.is_none())
-        && value_of(&place.placement.node_count) == Some(1)
-        && let Some(around) = parents::around(&place.environment, launcher).filter(|_| !is_asked)
-        && (is_replaced(&around) || known.insert(around.launcher()))
-    {
-        let Place { whole: environment, .. } = *place;
-        let marker = Marker { environment, launcher: around.launcher(), variable: RANK };
-        others.push((marker, Some(around)));
-    }
-    if let Some(outer) = place.outer.as_ref().filter(|_| !is_asked)
-        && let Some(around) = outer.around(place.whole)
-        && (is_one_of(&place.placement, &around) || is_on_one_of(&place.placement, &around))
-    {
-        let Place { whole: environment, .. } = *place;
-        let marker = Marker { environment, launcher: outer.launcher, variable: CONTEXT };
-        others.push((marker, Some(around)));
-    }
+    let around = match (&place.outer, &place.own) {
+        (Some(outer), _) => outer.around(place.whole).filter(|around| {
+            is_one_of(&place.placement, around) || is_on_one_of(&place.placement, around)
+        }),
+        // A process that mpienv has started has been compared before.
+        (None, Some(_)) => None,
+        (None, None) => {
+            let is_on_node = value_of(&place.placement.node_count) == Some(1);
+            let around = is_on_node.then(|| parents::around(&place.environment, launcher));
+            around.flatten().filter(|own| is_replaced(own) || known.insert(own.launcher()))
+        }
+    };
+    let marker_of = |launcher| Marker { environment: place.whole, launcher, variable: CONTEXT };
+    others.extend(around.map(|around| (marker_of(around.launcher()), Some(around))));
     others
 }
 

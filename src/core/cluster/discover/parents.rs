@@ -89,10 +89,7 @@ pub(super) fn finding(environment: &Environment, own: Launcher) -> Option<Findin
 /// several. Its variables need not be visible here, because `launcher` may have set the same ones.
 pub(super) fn around(environment: &Environment, launcher: Launcher) -> Option<Placement> {
     let above = match launcher {
-        Launcher::Torchrun => {
-            let mut above = ancestors(environment).map(|parent| parent.environment());
-            above.find(|above| !above.is_set("TORCHELASTIC_RUN_ID"))?
-        }
+        Launcher::Torchrun => agent_of_torchrun(environment)?.environment(),
         _ => Starter::of(launcher, environment)?.process.environment(),
     };
     placed(&above).map(|place| place.placement).filter(|place| place.size.value > 1)
@@ -101,12 +98,15 @@ pub(super) fn around(environment: &Environment, launcher: Launcher) -> Option<Pl
 /// Returns whether the torchrun that started this worker takes a range of nodes, of which some may be
 /// lost.
 pub(super) fn is_elastic(environment: &Environment) -> bool {
-    let agent = |parent: &Process| !parent.environment().is_set("TORCHELASTIC_RUN_ID");
-    let words = ancestors(environment).find(agent).map(|agent| agent.words()).unwrap_or_default();
-    let asked = words.windows(2).filter(|pair| pair[0] == "--nnodes").map(|pair| &*pair[1]);
-    let joined = words.iter().filter_map(|word| word.strip_prefix("--nnodes="));
-    let mut nodes = asked.chain(joined).chain(environment.text("PET_NNODES"));
+    let words = agent_of_torchrun(environment).map(|agent| agent.words()).unwrap_or_default();
+    let asked = options(&words).filter(|(name, _)| *name == "nnodes").map(|(_, nodes)| nodes);
+    let mut nodes = asked.chain(environment.text("PET_NNODES"));
     nodes.any(|nodes| nodes.split_once(':').is_some_and(|(_, most)| most != "1"))
+}
+
+/// Returns the process that started torchrun's workers on this node.
+fn agent_of_torchrun(environment: &Environment) -> Option<Process> {
+    ancestors(environment).find(|parent| !parent.environment().is_set("TORCHELASTIC_RUN_ID"))
 }
 
 /// Returns whether the process is one that starts several workers.
@@ -121,23 +121,27 @@ fn starts_workers(parent: &Process) -> bool {
 /// workers. A number that is not there is 1; one that has to be counted, such as `auto`, may be
 /// any.
 fn asks_for_workers(words: &[String], commands: &[&str]) -> bool {
-    let mut options = words.iter().map(String::as_str).take_while(|&word| word != "--").peekable();
-    if !commands.is_empty() && !options.any(|word| commands.contains(&word)) {
-        return false;
-    }
-    while let Some(option) = options.next() {
-        let Some(option) = option.strip_prefix("--") else { continue };
-        let (name, value) =
-            option.split_once('=').map_or((option, None), |(name, value)| (name, Some(value)));
-        if SIZES.contains(&&*name.replace('_', "-")) {
-            let value = value.or_else(|| options.peek().copied()).unwrap_or_default();
-            // torchrun's nodes may be a range.
-            if !["1", "1:1"].contains(&value) {
-                return true;
-            }
-        }
-    }
-    false
+    let command = words.iter().take_while(|word| *word != "--");
+    let command = command.clone().position(|word| commands.contains(&word.as_str()));
+    let rest = match command {
+        None if !commands.is_empty() => return false,
+        command => &words[command.map_or(0, |command| command + 1)..],
+    };
+    // torchrun's nodes may be a range.
+    let is_several = |value: &str| !["1", "1:1"].contains(&value);
+    options(rest)
+        .any(|(name, value)| SIZES.contains(&&*name.replace('_', "-")) && is_several(value))
+}
+
+/// Returns the long options before `--`, each with its value or the word after it.
+fn options(words: &[String]) -> impl Iterator<Item = (&str, &str)> {
+    let end = words.iter().position(|word| word == "--").unwrap_or(words.len());
+    let words = &words[..end];
+    words.iter().enumerate().filter_map(|(at, word)| {
+        let option = word.strip_prefix("--")?;
+        let after = || (option, words.get(at + 1).map_or("", String::as_str));
+        Some(option.split_once('=').unwrap_or_else(after))
+    })
 }
 
 /// Returns the place that these variables give, if any launcher does.
