@@ -4,7 +4,7 @@
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
@@ -133,7 +133,13 @@ impl Session {
     ///
     /// In some MPIs, MPI_Finalize waits for the other ranks forever, so a barrier with a time limit
     /// precedes it.
+    ///
+    /// If that fails, this process's exit ends the job.
     pub(super) fn end(&self, limit: Duration) -> Result<()> {
+        self.finalize(limit).inspect_err(|_| self.abort_at_exit())
+    }
+
+    fn finalize(&self, limit: Duration) -> Result<()> {
         const CALL: &str = "the barrier before MPI_Finalize";
         let count = self.started.load(Ordering::Relaxed);
         if count > 0 {
@@ -153,6 +159,26 @@ impl Session {
         Ok(())
     }
 
+    /// Makes this process's exit end the job. MPICH's launcher ends it by itself when a rank exits
+    /// without MPI_Finalize, but with that rank's 0, and not always.
+    fn abort_at_exit(&self) {
+        type OnExit =
+            unsafe extern "C" fn(unsafe extern "C" fn(c_int, *mut c_void), *mut c_void) -> c_int;
+        static ONCE: Once = Once::new();
+
+        ONCE.call_once(|| {
+            // Only glibc has it. Elsewhere, the launcher sees the exit code.
+            // SAFETY: the function has this type since glibc 2.0.
+            let on_exit =
+                unsafe { Library::this().get::<OnExit>(b"on_exit\0") }.map(|found| *found);
+            if let Ok(on_exit) = on_exit {
+                let left = Box::into_raw(Box::new((self.loaded, self.owner)));
+                // SAFETY: the handler takes what it gets here, once.
+                unsafe { on_exit(abort, left.cast()) };
+            }
+        });
+    }
+
     /// Exits all ranks. Returns only if MPI cannot.
     pub(super) fn abort(&self, code: i32) {
         // Another thread may be in a call that never returns.
@@ -165,13 +191,17 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
+        if *self.state() == State::Finalized {
+            return;
+        }
+        if !self.is_sound() {
+            return self.abort_at_exit();
+        }
         let has_failed = self.has_failed.load(Ordering::Relaxed);
-        if self.is_sound()
-            && let Err(error) = self.end(if has_failed { FAILED_LIMIT } else { DROP_LIMIT })
+        if let Err(error) = self.end(if has_failed { FAILED_LIMIT } else { DROP_LIMIT })
             && !has_failed
         {
             // A destructor cannot return an error.
-            abort_at_exit(self.loaded);
             let why = match error {
                 MpiError::TimedOut { limit, .. } => {
                     format!("others did not leave within {} s", limit.as_secs_f64())
@@ -188,29 +218,15 @@ impl Drop for Session {
     }
 }
 
-/// Makes this process's exit with 0 end the job with another code: when a rank exits without
-/// MPI_Finalize, MPICH ends the other ranks, and the job with that rank's code.
-fn abort_at_exit(loaded: &'static Loaded) {
-    type Handler = unsafe extern "C" fn(code: c_int, left: *mut c_void);
-    type OnExit = unsafe extern "C" fn(Handler, *mut c_void) -> c_int;
-
-    unsafe extern "C" fn end(code: c_int, left: *mut c_void) {
-        // SAFETY: it comes from the box below, and nothing frees that.
-        let (loaded, owner) = unsafe { &*left.cast::<(&'static Loaded, Owner)>() };
-        if code == 0 && owner.is_here() && !loaded.api.is_finalized() {
-            // MPICH's launcher does not read what it has not read yet once it ends the job.
-            thread::sleep(TO_BE_READ);
-            loaded.api.abort(loaded.api.constants.comm_world, RANKS.into());
-        }
-    }
-
-    // Only glibc has it. Elsewhere, the launcher sees the 0.
-    // SAFETY: the function has this type since glibc 2.0.
-    let on_exit = unsafe { Library::this().get::<OnExit>(b"on_exit\0") }.map(|found| *found);
-    if let Ok(on_exit) = on_exit {
-        let left = Box::into_raw(Box::new((loaded, Owner::current())));
-        // SAFETY: the handler takes what it gets here, once.
-        unsafe { on_exit(end, left.cast()) };
+/// Ends the job at this process's exit, unless MPI is finalized by then.
+unsafe extern "C" fn abort(code: c_int, left: *mut c_void) {
+    // SAFETY: it comes from the box in `abort_at_exit`, and nothing frees that.
+    let (loaded, owner) = unsafe { &*left.cast::<(&'static Loaded, Owner)>() };
+    if owner.is_here() && !loaded.api.is_finalized() {
+        // MPICH's launcher does not read what it has not read yet once it ends the job.
+        thread::sleep(TO_BE_READ);
+        let code = if code == 0 { RANKS.into() } else { code };
+        loaded.api.abort(loaded.api.constants.comm_world, code);
     }
 }
 

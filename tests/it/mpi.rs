@@ -331,6 +331,23 @@ fn a_rank_that_fails_alone_leaves_without_finalizing_and_ends_the_others() {
 }
 
 #[test]
+fn a_rank_that_fails_alone_ends_the_others_where_the_launcher_does_not() {
+    for mpi in all().iter().filter(|mpi| mpi.launcher.ends_with("mpiexec.hydra")) {
+        let version = super::launchers::output_of(command(&mpi.launcher).arg("--version"));
+        if !texts(&version).0.contains("HYDRA build details") {
+            continue;
+        }
+        let _guard = one_of_two_jobs();
+        let mut job = command(&mpi.launcher);
+        job.args(["-disable-auto-cleanup", "-n", "2"]).arg(example("mpi_rank")).arg("fails-alone");
+        let output = super::launchers::output_of(&mut job);
+        let (out, err) = texts(&output);
+        assert_eq!(output.status.code(), Some(1), "{mpi:?}: {out}\n{err}");
+        assert!(err.contains("application called MPI_Abort(MPI_COMM_WORLD, 1)"), "{mpi:?}: {err}");
+    }
+}
+
+#[test]
 fn a_library_of_another_mpi_is_found_out() {
     // The one silent failure: Open MPI's library under Hydra.
     if !is_there("mpirun") || !is_there("mpiexec.hydra") {
