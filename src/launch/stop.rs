@@ -75,9 +75,11 @@ pub(super) fn is_request(signal: i32) -> bool {
     matches!(signal, SIGINT | SIGTERM)
 }
 
-/// Returns whether SIGKILL has ended a process, which gets no notice of it.
+/// Returns whether SIGKILL has ended a process, which gets no notice of it, or the last command of a
+/// shell, which exits with 128 and the signal's number then.
 pub(super) fn is_killed(status: ExitStatus) -> bool {
-    signal(status) == Some(Signal::KILL.as_raw())
+    let kill = Signal::KILL.as_raw();
+    signal(status) == Some(kill) || status.code() == Some(128 + kill)
 }
 
 /// Returns the name of a request's signal, as users know it.

@@ -74,7 +74,8 @@ fn a_worker_that_a_signal_ended_is_128_and_the_signals_number() {
 
 #[test]
 fn only_a_worker_that_something_else_has_killed_may_have_run_out_of_memory() {
-    for (end, hints) in [("kill -s KILL $$", 1), ("exit 7", 0)] {
+    let in_shell = "sh -c 'kill -s KILL $$'; exit";
+    for (end, hints) in [("kill -s KILL $$", 1), (in_shell, 1), ("exit 7", 0)] {
         let folder = tempfile::tempdir().unwrap();
         let script = format!(
             "up=$UP/$MPIENV_RESTART_COUNT; test $RANK = 0 && {{ trap '' TERM; : >$up; sleep 3000; true; }}; \
@@ -386,6 +387,18 @@ fn a_worker_that_ends_after_one_that_lost_it_is_the_cause() {
     let said = text(&output.stderr);
     assert_eq!(output.status.code(), Some(101), "{said}");
     assert!(said.contains("mpienv: rank 1 on ") && said.contains(" exit code 3: rank 0"), "{said}");
+}
+
+#[test]
+fn a_script_whose_command_was_killed_is_the_cause() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = "trap '' TERM; test $RANK = 1 && { : >$AT; exit 1; }; \
+                  until test -e $AT; do sleep 0.01; done; sleep 0.1; sh -c 'kill -s KILL $$'; exit";
+    let mut command = launch("script", 2, &["--grace", "60"], script);
+    let output = command.env("AT", folder.path().join("up")).output().unwrap();
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(137), "{said}");
+    assert!(said.contains("mpienv: rank 0 on ") && said.contains("exit code 137"), "{said}");
 }
 
 #[test]
