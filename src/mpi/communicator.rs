@@ -365,7 +365,9 @@ impl fmt::Debug for Communicator {
 
 impl Drop for Communicator {
     fn drop(&mut self) {
-        if self.is_own && self.session.is_sound() {
+        // Open MPI crashes in a started call whose communicator is freed.
+        let is_unused = self.session.started.load(Ordering::Relaxed) == 0;
+        if self.is_own && is_unused && self.session.is_sound() {
             // If this fails, the communicator is freed when the process exits.
             let _ = self.session.run(|api| api.free(self.comm));
         }

@@ -4,7 +4,7 @@
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, Once, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
@@ -85,10 +85,14 @@ impl Session {
         hints.set(&loaded.version, environment);
         let provided = api.init()?;
         loaded.check_threads(provided, api.constants.thread_funneled, "MPI_THREAD_FUNNELED")?;
+        let loaded: &'static Loaded = Box::leak(Box::new(loaded));
+        let api = &loaded.api;
+        let rank = api.rank(api.constants.comm_world)?;
+        abort_at_exit(loaded, rank);
         Ok(Session {
             closing: api.duplicate(api.constants.comm_world)?,
-            rank: api.rank(api.constants.comm_world)?,
-            loaded: Box::leak(Box::new(loaded)),
+            rank,
+            loaded,
             state: Mutex::new(State::Sound),
             has_failed: AtomicBool::new(false),
             started: AtomicU32::new(0),
@@ -136,7 +140,7 @@ impl Session {
     ///
     /// If that fails, this process's exit ends the job.
     pub(super) fn end(&self, limit: Duration) -> Result<()> {
-        self.finalize(limit).inspect_err(|_| self.abort_at_exit())
+        self.finalize(limit).inspect_err(|_| LEAVES.store(true, Ordering::Relaxed))
     }
 
     fn finalize(&self, limit: Duration) -> Result<()> {
@@ -159,26 +163,6 @@ impl Session {
         Ok(())
     }
 
-    /// Makes this process's exit end the job. MPICH's launcher ends it by itself when a rank exits
-    /// without MPI_Finalize, but with that rank's 0, and not always.
-    fn abort_at_exit(&self) {
-        type OnExit =
-            unsafe extern "C" fn(unsafe extern "C" fn(c_int, *mut c_void), *mut c_void) -> c_int;
-        static ONCE: Once = Once::new();
-
-        ONCE.call_once(|| {
-            // Only glibc has it. Elsewhere, the launcher sees the exit code.
-            // SAFETY: the function has this type since glibc 2.0.
-            let on_exit =
-                unsafe { Library::this().get::<OnExit>(b"on_exit\0") }.map(|found| *found);
-            if let Ok(on_exit) = on_exit {
-                let left = Box::into_raw(Box::new((self.loaded, self.owner)));
-                // SAFETY: the handler takes what it gets here, once.
-                unsafe { on_exit(abort, left.cast()) };
-            }
-        });
-    }
-
     /// Exits all ranks. Returns only if MPI cannot.
     pub(super) fn abort(&self, code: i32) {
         // Another thread may be in a call that never returns.
@@ -195,7 +179,7 @@ impl Drop for Session {
             return;
         }
         if !self.is_sound() {
-            return self.abort_at_exit();
+            return LEAVES.store(true, Ordering::Relaxed);
         }
         let has_failed = self.has_failed.load(Ordering::Relaxed);
         if let Err(error) = self.end(if has_failed { FAILED_LIMIT } else { DROP_LIMIT })
@@ -218,15 +202,42 @@ impl Drop for Session {
     }
 }
 
-/// Ends the job at this process's exit, unless MPI is finalized by then.
-unsafe extern "C" fn abort(code: c_int, left: *mut c_void) {
-    // SAFETY: it comes from the box in `abort_at_exit`, and nothing frees that.
-    let (loaded, owner) = unsafe { &*left.cast::<(&'static Loaded, Owner)>() };
-    if owner.is_here() && !loaded.api.is_finalized() {
-        // MPICH's launcher does not read what it has not read yet once it ends the job.
-        thread::sleep(TO_BE_READ);
-        let code = if code == 0 { RANKS.into() } else { code };
-        loaded.api.abort(loaded.api.constants.comm_world, code);
+/// Whether this process leaves MPI without MPI_Finalize, whatever its exit code is.
+static LEAVES: AtomicBool = AtomicBool::new(false);
+
+/// Makes this process's exit end the job if it leaves MPI without MPI_Finalize. MPICH's launcher ends
+/// the job by itself when a rank exits so, but with that rank's 0, and not always.
+fn abort_at_exit(loaded: &'static Loaded, rank: Rank) {
+    type Handler = unsafe extern "C" fn(code: c_int, left: *mut c_void);
+    type OnExit = unsafe extern "C" fn(Handler, *mut c_void) -> c_int;
+
+    unsafe extern "C" fn end(code: c_int, left: *mut c_void) {
+        // SAFETY: it comes from the box below, and nothing frees that.
+        let (loaded, rank, owner) = unsafe { &*left.cast::<(&'static Loaded, Rank, Owner)>() };
+        // Otherwise, a code other than 0 ends the job, and the caller has said why.
+        let leaves = LEAVES.load(Ordering::Relaxed);
+        if (code == 0 || leaves) && owner.is_here() && !loaded.api.is_finalized() {
+            if !leaves {
+                let line = format!(
+                    "mpienv: rank {rank} exits with 0 and without MPI_Finalize, so the job ends: before \
+                     std::process::exit, close the group, or finalize the world\n"
+                );
+                let _ = std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes());
+            }
+            // MPICH's launcher does not read what it has not read yet once it ends the job.
+            thread::sleep(TO_BE_READ);
+            let code = if code == 0 { RANKS.into() } else { code };
+            loaded.api.abort(loaded.api.constants.comm_world, code);
+        }
+    }
+
+    // Only glibc has it. Elsewhere, the launcher sees the exit code.
+    // SAFETY: the function has this type since glibc 2.0.
+    let on_exit = unsafe { Library::this().get::<OnExit>(b"on_exit\0") }.map(|found| *found);
+    if let Ok(on_exit) = on_exit {
+        let left = Box::into_raw(Box::new((loaded, rank, Owner::current())));
+        // SAFETY: the handler takes what it gets here, once.
+        unsafe { on_exit(end, left.cast()) };
     }
 }
 

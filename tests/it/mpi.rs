@@ -331,6 +331,13 @@ fn a_rank_that_fails_alone_leaves_without_finalizing_and_ends_the_others() {
 }
 
 #[test]
+fn a_rank_that_exits_with_0_without_dropping_anything_fails_the_job() {
+    for text in ends("exits") {
+        assert!(text.contains(" exits with 0 and without MPI_Finalize, so the job ends"), "{text}");
+    }
+}
+
+#[test]
 fn a_rank_that_fails_alone_ends_the_others_where_the_launcher_does_not() {
     for mpi in all().iter().filter(|mpi| mpi.launcher.ends_with("mpiexec.hydra")) {
         let version = super::launchers::output_of(command(&mpi.launcher).arg("--version"));

@@ -4,6 +4,7 @@
 mod own_jobs;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::iter;
 use std::process::{Command, Output};
 
 use crate::support::python::from_python;
@@ -499,6 +500,23 @@ fn jobs_inside_two_workers_meet_at_ports_of_their_own() {
     )));
     let ports: BTreeSet<_> = found.iter().map(|line| line.split_once(' ').unwrap().1).collect();
     assert_eq!((found.len(), ports.len()), (4, 2), "{found:?}");
+}
+
+#[test]
+fn jobs_that_one_process_starts_meet_at_ports_of_their_own() {
+    let port = "-- sh -c 'echo $MASTER_PORT'";
+    let starts = ["mpienv exec --", "mpienv launch --nproc-per-node 1 --", "env MASTER_PORT=29500"];
+    for (start, ports) in iter::zip(starts, [4, 4, 1]) {
+        let launch = format!("mpienv launch --nproc-per-node 1 {port}");
+        let alone = format!("mpienv launch --launcher alone --nproc-per-node 2 {port}");
+        let script =
+            format!("{start} sh -c \"{launch}; {launch}; {alone}; {alone}; mpienv exec {port}\"");
+        let found = lines(&mut nested(&script.replace('$', "\\$")));
+        let last: BTreeSet<_> =
+            found.iter().filter_map(|line| line.split(' ').next_back()).collect();
+        // Two may have drawn the same one by chance.
+        assert!(found.len() == 7 && (ports..=ports + 1).contains(&last.len()), "{start} {found:?}");
+    }
 }
 
 #[test]

@@ -52,6 +52,7 @@ fn run(parts: &[String], environment: &Environment) -> Result<(), Box<dyn Error>
             "drops" => return Ok(()),
             "finalizes-late" => return finalizes_late(world, init),
             "fails-alone" => return fails_alone(world),
+            "exits" => exits(ranks)?,
             other => return Err(format!("no part {other:?}").into()),
         }
         // In one write, so that the ranks' lines do not mix.
@@ -246,6 +247,9 @@ fn splits(world: &Communicator) -> Result<(), Box<dyn Error>> {
     let alone = part.split(part.rank().index(), 0)?;
     assert_eq!(alone.rank(), Rank::ALONE);
     assert!(matches!(part.split(1 << 31, 0), Err(mpi::MpiError::TooLarge { .. })));
+    // A started sum outlives its communicator.
+    let started = world.split(rank % 2, 0)?.start_all_reduce_sum(vec![rank as f32; 5])?;
+    assert_eq!(started.wait()?, [sum[0]; 5]);
     Ok(())
 }
 
@@ -348,6 +352,15 @@ fn is_killed(world: &Communicator) -> Result<(), Box<dyn Error>> {
     loop {
         world.all_reduce_sum(&mut [1.0_f32; 7850])?;
     }
+}
+
+/// The last rank exits as if all was well, and the others wait for it in a sum.
+fn exits(world: &Communicator) -> Result<(), Box<dyn Error>> {
+    if world.rank().index() + 1 == world.size() {
+        std::process::exit(0);
+    }
+    world.all_reduce_sum(&mut [1.0_f32; 7850])?;
+    Err("a sum without the last rank".into())
 }
 
 /// The last rank fails with its own error, and leaves while the others wait for it.

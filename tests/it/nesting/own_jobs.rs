@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{applied, lines, nested, over};
 use crate::support::tool::is_there;
-use mpienv::simulate::Job;
+use mpienv::simulate::{Job, JobBuilder};
 use mpienv::{ClusterInfo, Environment, Launcher};
 
 #[test]
@@ -113,6 +113,28 @@ fn of_two_jobs_that_two_ranks_have_started_the_second_fails_in_check() {
         let failed = if below.contains("hydra") { 0 } else { 2 };
         assert_eq!(found.matches("code 3").count(), failed, "{below}: {found}");
         assert_eq!(found.matches("code 0").count(), 4 - failed, "{below}: {found}");
+    }
+}
+
+#[test]
+fn the_first_rank_of_a_job_on_several_nodes_that_a_later_task_has_started_is_refused() {
+    let task = |rank: u32| Job::slurm().nodes(2).per_node(1).build().unwrap().environment(rank);
+    let job = |builder: JobBuilder| builder.nodes(2).per_node(2).build().unwrap();
+    for (inner, is_refused) in [
+        (job(Job::open_mpi()), true),
+        (job(Job::hydra()), true),
+        // torchrun numbers the nodes in the order in which they arrive.
+        (job(Job::torchrun()), false),
+    ] {
+        for (outer, rank) in [(0, 0), (1, 0), (1, 2)] {
+            let vars = task(outer).unwrap().into_iter().chain(inner.environment(rank).unwrap());
+            let info = ClusterInfo::from_vars(vars.chain([("MPIENV_ASK".into(), "0".into())]));
+            let Err(error) = info.unwrap().require_place() else {
+                assert!(!is_refused || (outer, rank) != (1, 0), "{inner:?}");
+                continue;
+            };
+            assert!(is_refused && (outer, rank) == (1, 0), "{inner:?} {outer} {rank}: {error}");
+        }
     }
 }
 

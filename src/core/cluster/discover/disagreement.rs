@@ -255,8 +255,9 @@ pub(super) fn others<'a>(place: &Place<'a>) -> Vec<Other<'a>> {
         // A process that mpienv has started has been compared before.
         (None, Some(_)) => None,
         (None, None) => {
-            let is_on_node = value_of(&place.placement.node_count) == Some(1);
-            let around = is_on_node.then(|| parents::around(&place.environment, launcher));
+            let is_near =
+                value_of(&place.placement.node_count) == Some(1) || is_first(&place.placement);
+            let around = is_near.then(|| parents::around(&place.environment, launcher));
             around.flatten().filter(|own| is_replaced(own) || known.insert(own.launcher()))
         }
     };
@@ -338,16 +339,22 @@ fn is_of_daemon(environment: &Environment, placement: &Placement, other: &Placem
 }
 
 /// Returns whether a rank of another launcher, other than its first, has started a job of its own:
-/// of one process, or on one node. Rank 0 may be a shell, as of `srun -n 4 --pty bash`. Numbers by
-/// hand may be left, and pods may each have a launcher.
+/// of one process, on one node, or with this rank as the first. Other ranks of several nodes may be
+/// below a daemon that is itself a task. Rank 0 may be a shell, as of `srun -n 4 --pty bash`. Numbers
+/// by hand may be left, and pods may each have a launcher.
 fn is_one_of(one: &Placement, other: &Placement) -> bool {
     let is_around = || {
         one.launcher() == Launcher::Torchrun
             || !other.launcher().spec().starters.is_empty()
             || one.launcher() != Launcher::User && *other.rank.source == *AROUND
     };
-    let is_on_node = || value_of(&one.node_count) == Some(1) && is_around();
-    other.rank.value > 0 && (one.size.value == 1 || is_on_node())
+    let is_started = || (value_of(&one.node_count) == Some(1) || is_first(one)) && is_around();
+    other.rank.value > 0 && (one.size.value == 1 || is_started())
+}
+
+/// Returns whether this is the first rank of a launcher whose rank 0 is where the launcher is.
+fn is_first(placement: &Placement) -> bool {
+    placement.rank.value == 0 && !placement.launcher().spec().starters.is_empty()
 }
 
 /// Returns whether one launcher has a node to itself, and the other one several nodes.
@@ -380,7 +387,9 @@ fn is_around(outer: &Placement, placement: &Placement) -> bool {
         // torchrun numbers the nodes itself, and Open MPI 4 does not number them.
         Some(count) => {
             let is_numbered_anew = placement.launcher() == Launcher::Torchrun;
-            count == nodes && (is_numbered_anew || node.is_none_or(|node| node == outer.rank.value))
+            let may_be = outer.rank.value == 0 || !is_first(placement);
+            count == nodes
+                && (is_numbered_anew || node.map_or(may_be, |node| node == outer.rank.value))
         }
         None => node.map_or_else(in_block, |node| node == outer.rank.value),
     };
