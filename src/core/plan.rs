@@ -341,6 +341,7 @@ fn context_of(
     for (name, count) in info.own_threads(options.threads) {
         seen.put(name, Some(&count.to_string()));
     }
+    seen.put_starter(launcher, &info.inherited);
     let Meeting { addr, addr_scope, port_scope, token_scope, .. } = &info.meeting;
     let addr = addr.as_ref().ok().filter(|_| *addr_scope == Scope::Job);
     let server = addr.and_then(|addr| Server::of_master(&addr.source));

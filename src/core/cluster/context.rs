@@ -12,6 +12,7 @@ use crate::cluster::discover::foreign;
 use crate::environment::Environment;
 use crate::error::Error;
 use crate::launcher::placement::Placement;
+use crate::launcher::starter::Starter;
 use crate::launcher::{Launcher, VARIABLES, batch, flux, is_shared, pbs, slurm};
 use crate::value::job::fnv_1a;
 use crate::value::rank::Rank;
@@ -94,6 +95,19 @@ impl Seen {
         }
     }
 
+    /// Records the process that started the launcher's ranks on this node. MPICH gives the ranks of
+    /// two jobs the same variables.
+    pub(crate) fn put_starter(&mut self, launcher: Launcher, environment: &Environment) {
+        self.put(STARTER, starter(launcher, environment).as_deref());
+    }
+
+    /// Returns whether another process than the recorded one has started the launcher's ranks.
+    pub(crate) fn has_other_starter(&self, launcher: Launcher, environment: &Environment) -> bool {
+        let starter = || starter(launcher, environment);
+        let recorded = self.0.get(STARTER);
+        recorded.is_some_and(|id| starter().is_some_and(|now| hash(now.as_bytes()) != *id))
+    }
+
     /// Returns whether a variable is recorded and has the same value now.
     pub(crate) fn is_known(&self, environment: &Environment, name: &str) -> bool {
         current(environment, name).is_some_and(|hash| self.0.get(name) == Some(&hash))
@@ -144,6 +158,13 @@ const OTHERS: [&str; 6] =
 fn may_number<'a>(environment: &'a Environment) -> impl Iterator<Item = &'a str> {
     let jobs = batch::jobs().map(|job| -> &'a str { job });
     VARIABLES.iter().copied().chain(OTHERS).chain(jobs).chain(foreign::names(environment))
+}
+
+/// The name under which the process that started the ranks is recorded. No variable has it.
+const STARTER: &str = "started-by";
+
+fn starter(launcher: Launcher, environment: &Environment) -> Option<String> {
+    Starter::of(launcher, environment).map(|starter| starter.job().value.id)
 }
 
 fn is_of_launcher(name: &str) -> bool {

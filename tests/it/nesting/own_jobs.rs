@@ -139,6 +139,22 @@ fn the_first_rank_of_a_job_on_several_nodes_that_a_later_task_has_started_is_ref
 }
 
 #[test]
+fn the_ranks_of_jobs_of_hydra_below_exec_of_hydra_have_the_port_of_their_job() {
+    if !is_there("mpiexec.hydra") {
+        return;
+    }
+    let inner = "mpiexec.hydra -n 2 mpienv exec -q -- sh -c 'echo $MASTER_PORT'";
+    let start = "mpiexec.hydra -n 2 mpienv exec --";
+    let script = format!("{start} sh -c \"echo \\$MASTER_PORT; {}\"", inner.replace('$', "\\$"));
+    let mut ports = BTreeMap::<_, u32>::new();
+    for port in lines(&mut nested(&script)) {
+        *ports.entry(port).or_default() += 1;
+    }
+    // Those of the outer job, and of the two inner ones.
+    assert_eq!(ports.into_values().collect::<Vec<_>>(), [2, 2, 2]);
+}
+
+#[test]
 fn a_job_of_its_own_that_is_asked_for_in_a_rank_is_silent() {
     let rank = [("RANK", "1"), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "10.1.2.3")];
     for per_node in ["1", "2"] {

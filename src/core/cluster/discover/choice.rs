@@ -186,8 +186,10 @@ fn changed<'a>(environment: &'a Environment, context: &Context) -> Vec<Marker<'a
         // A worker's master may differ from the one it was given: a script's ranks may have the
         // same numbers.
         let mut masters = [master::MASTER_ADDR, master::MASTER_PORT].into_iter();
-        let is_new = context.launcher == Launcher::User
-            && masters.any(|name| context.seen.is_changed(environment, name));
+        let is_new = match context.launcher {
+            Launcher::User => masters.any(|name| context.seen.is_changed(environment, name)),
+            launcher => context.seen.has_other_starter(launcher, environment),
+        };
         return find(environment, context.launcher).into_iter().filter(|_| is_new).collect();
     };
     // If only shared variables changed, a launcher that always sets a new value of its own did not
