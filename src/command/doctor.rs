@@ -10,7 +10,7 @@ pub(crate) mod port;
 pub use machine::Machine;
 pub use mpi_library::MpiLibrary;
 
-pub(crate) use machine::{addresses, ended_task, gone_session};
+pub(crate) use machine::{addresses, ended_launcher, ended_task, gone_session};
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
@@ -38,7 +38,7 @@ pub fn examine(info: &ClusterInfo, machine: &Machine) -> Vec<Finding> {
             between_hosts(loopback(info, found, interfaces)),
         ],
     };
-    let checks: [Option<Finding>; 14] = [
+    let checks: [Option<Finding>; 15] = [
         master_link_local(info),
         port::taken(info, machine.port),
         port::privileged(info, machine.port),
@@ -46,6 +46,7 @@ pub fn examine(info: &ClusterInfo, machine: &Machine) -> Vec<Finding> {
         between_hosts(hostname_loopback(info, machine)),
         stale_open_mpi(machine.gone_session.clone()),
         between_hosts(stale_slurm(info, machine.ended_task)),
+        between_hosts(stale_place(machine.ended_launcher.clone())),
         between_hosts(proxy(info)),
         devices::few(info, &machine.topology.devices),
         cores::binding(info, machine.cores),
@@ -336,7 +337,7 @@ pub(crate) fn stale_open_mpi(gone: Option<(&'static str, PathBuf)>) -> Option<Fi
     Some(Finding::warning(
         "stale-open-mpi",
         format!("{variable} names {}, which does not exist", folder.display()),
-        "Open MPI removes it when a job ends: the rank and size are left from that job, or this container does not mount the folder",
+        "Open MPI removes it when a job ends: its variables are left from that job, or this container does not mount the folder",
         "start the program with mpirun, mount the folder, or use a shell without OMPI_ and PMIX_ variables",
     ))
 }
@@ -349,6 +350,16 @@ pub(crate) fn stale_slurm(info: &ClusterInfo, ended: Option<u32>) -> Option<Find
         format!("SLURM_TASK_PID is {id}, and this host has no process {id}"),
         "the task that Slurm set these variables for has ended, or ran on another host: the rank and size are left from it",
         "start the program with srun, or use a shell without SLURM_ variables",
+    ))
+}
+
+/// Returns the finding `stale-place` for what [`ended_launcher`] has found.
+pub(crate) fn stale_place(ended: Option<String>) -> Option<Finding> {
+    Some(Finding::warning(
+        "stale-place",
+        ended?,
+        "the launcher that set these variables has ended, or ran on another host: the rank and size are left from it",
+        "start the program with the launcher, or use a shell without its variables",
     ))
 }
 

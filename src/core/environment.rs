@@ -192,7 +192,8 @@ impl Environment {
 
     /// Returns the names that are UTF-8 without control characters, in alphabetical order: they may
     /// become a part of an error, which is one line.
-    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+    #[doc(hidden)]
+    pub fn names(&self) -> impl Iterator<Item = &str> {
         self.vars.iter().filter_map(|(name, _)| one_line(name))
     }
 

@@ -45,6 +45,7 @@ fn host() -> Machine {
         mpi: mpi("Open MPI v4.1.4"),
         gone_session: None,
         ended_task: None,
+        ended_launcher: None,
     }
 }
 
@@ -125,6 +126,7 @@ fn each_check_fires_and_is_quiet_where_its_cause_is_gone() {
     let task = [("SLURM_PROCID", "0"), ("SLURM_STEP_ID", "0"), ("SLURM_STEP_NUM_TASKS", "2")];
     let task = [&task[..], &[("MPIENV_LAUNCHER", "slurm")]].concat();
     fires("stale-slurm", &task, |m| m.ended_task = Some(4711));
+    fires("stale-place", &[], |m| m.ended_launcher = Some("PMI_FD is 9, which is not open".into()));
     fires("proxy", &[("https_proxy", "http://proxy:3128")], as_it_is);
     fires(
         "proxy",

@@ -326,6 +326,36 @@ fn each_rank_says_that_its_variables_are_of_a_job_that_has_ended() {
 }
 
 #[test]
+fn a_place_that_is_left_from_an_ended_hydra_or_launch_is_named_where_it_is_used() {
+    let folder = tempfile::tempdir().unwrap();
+    let exec = "mpienv exec -- sh -c 'echo rank $RANK of $WORLD_SIZE'";
+    for start in ["mpiexec.hydra -n 2", "mpienv launch --nproc-per-node 2 --"] {
+        if !is_there(start.split(' ').next().unwrap()) {
+            continue;
+        }
+        // Each rank is silent below the launcher, also without the launcher's descriptor.
+        let close = "3>&- 4>&- 5>&- 6>&- 7>&- 8>&- 9>&-";
+        let of_rank = format!(
+            "export -p >$1/$RANK$PMI_RANK; exec >$1/out.$RANK$PMI_RANK 2>&1 {close}; {exec}"
+        );
+        fs::write(folder.path().join("rank.sh"), of_rank).unwrap();
+        let said = |script: &str| {
+            let mut command = clean("sh");
+            command.args(["-c", script]).arg(folder.path());
+            let Output { status, stdout, stderr } = command.output().unwrap();
+            assert!(status.success(), "{}", String::from_utf8_lossy(&stderr));
+            String::from_utf8([stdout, stderr].concat()).unwrap()
+        };
+        said(&format!("{start} sh $0/rank.sh $0"));
+        let of_rank = |name: &str| fs::read_to_string(folder.path().join(name)).unwrap();
+        assert_eq!(of_rank("out.1"), "rank 1 of 2\n", "{start}");
+        let found = said(&format!(". $0/1; {exec}"));
+        assert_eq!(found.matches("warning [stale-place]: ").count(), 1, "{start}: {found}");
+        assert!(found.starts_with("rank 1 of 2\n"), "{start}: {found}");
+    }
+}
+
+#[test]
 fn a_script_that_sets_a_port_of_its_own_has_not_inherited_a_part_of_its_place() {
     let script = "MASTER_PORT=29873 mpienv exec -- true";
     let launch = ["launch", "--nproc-per-node", "2", "--", "sh", "-c", script];

@@ -69,7 +69,8 @@ pub(super) fn suspicious(
         let master = doctor::master_of_one_node(info, PATIENCE)
             .or_else(|| doctor::loopback_of_several_nodes(info));
         let of_user = doctor::interface::of_user(info);
-        let left = left_from_open_mpi(info).filter(|_| info.launcher() != Launcher::OpenMpi);
+        let may_be_left = !matches!(info.launcher(), Launcher::OpenMpi | Launcher::Alone);
+        let left = may_be_left.then(|| left_from_open_mpi(info)).flatten();
         left.into_iter().chain(master).chain(of_user).chain(also).collect()
     })
 }
@@ -78,6 +79,7 @@ pub(super) fn suspicious(
 pub(super) fn stale(info: &ClusterInfo) -> Option<Finding> {
     match info.launcher() {
         Launcher::OpenMpi => left_from_open_mpi(info),
+        Launcher::Hydra | Launcher::User => doctor::stale_place(doctor::ended_launcher(info)),
         _ => doctor::stale_slurm(info, doctor::ended_task(info.environment())),
     }
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::mpi_library::MpiLibrary;
-use crate::{ClusterInfo, Environment, Host, host_name};
+use crate::{ClusterInfo, Environment, Host, Launcher, host_name};
 use mpienv_ask::seam::{self, interfaces};
 use mpienv_launch::seam::{Cpus, Topology, allowed_cpus, count_cores, topology, usable_cpus};
 use mpienv_rendezvous::seam::listen::{PortState, state_of};
@@ -41,6 +41,8 @@ pub struct Machine {
     pub gone_session: Option<(&'static str, PathBuf)>,
     /// The process of the Slurm task whose variables are set, if it no longer runs.
     pub ended_task: Option<u32>,
+    /// What shows that the launcher of this place has ended.
+    pub ended_launcher: Option<String>,
 }
 
 impl Machine {
@@ -63,6 +65,7 @@ impl Machine {
             mpi: MpiLibrary::here(info),
             gone_session: gone_session(environment),
             ended_task: ended_task(environment),
+            ended_launcher: ended_launcher(info),
         }
     }
 }
@@ -101,10 +104,40 @@ const FIRST_NAMESPACE: &str = "pid:[4026531836]";
 /// ancestor of every process of the task. `None` in a container with process IDs of its own.
 pub(crate) fn ended_task(environment: &Environment) -> Option<u32> {
     let id: u32 = environment.get("SLURM_TASK_PID")?.to_str()?.parse().ok()?;
-    let is_first =
-        || fs::read_link("/proc/self/ns/pid").is_ok_and(|link| link == Path::new(FIRST_NAMESPACE));
     let has_ended = !Path::new(&format!("/proc/{id}")).exists();
-    (environment.is_set("SLURM_PROCID") && has_ended && is_first()).then_some(id)
+    (environment.is_set("SLURM_PROCID") && has_ended && is_in_first_namespace()).then_some(id)
+}
+
+/// Returns what shows that the Hydra or the `mpienv launch` that gave this place has ended: both end
+/// what they have started. `None` in a container with process IDs of its own.
+pub(crate) fn ended_launcher(info: &ClusterInfo) -> Option<String> {
+    let environment = info.environment();
+    let is_there = |path: String| Path::new(&path).exists();
+    let what = match info.launcher() {
+        Launcher::Hydra => {
+            let fd: u32 = environment.get("PMI_FD")?.to_str()?.parse().ok()?;
+            let is_left = info.starter().is_none() && !is_there(format!("/proc/self/fd/{fd}"));
+            is_left.then(|| {
+                format!("PMI_FD is {fd}, which is not open, and no parent process is Hydra's")
+            })
+        }
+        Launcher::User => {
+            let id =
+                |name: &str| name.strip_prefix("MPIENV_LAUNCH_")?.split('_').next()?.parse().ok();
+            let launches: Vec<u32> = environment.names().filter_map(id).collect();
+            let have_ended = launches.iter().all(|id| !is_there(format!("/proc/{id}")));
+            let last = launches.last().filter(|_| have_ended);
+            last.map(|id| {
+                format!("`mpienv launch` was process {id}, and this host has no process {id}")
+            })
+        }
+        _ => None,
+    };
+    what.filter(|_| is_in_first_namespace())
+}
+
+fn is_in_first_namespace() -> bool {
+    fs::read_link("/proc/self/ns/pid").is_ok_and(|link| link == Path::new(FIRST_NAMESPACE))
 }
 
 fn ephemeral_ports() -> Option<RangeInclusive<u16>> {
