@@ -248,6 +248,29 @@ fn slurms_steps_on_two_hosts_know_their_places_and_meet() {
 }
 
 #[test]
+fn of_two_jobs_of_mpirun_on_both_hosts_that_two_tasks_have_started_the_second_fails_in_check() {
+    let Some(hosts) = Hosts::up("twice", 2, &[]) else { return };
+    let folder = folder();
+    let Some(mut command) = hosts.slurm(folder.path()) else { return };
+    if !is_there("mpirun") {
+        return;
+    }
+    let check = format!("{} check --timeout 1200; echo code $?", env!("CARGO_BIN_EXE_mpienv"));
+    let steps = ["", "srun --overlap --ntasks-per-node=1 "]
+        .map(|start| format!("{start}mpirun --oversubscribe -n 4 sh -c \"$1\" && "));
+    command.args(["salloc", "-N2", "--ntasks-per-node=1", "sh", "-c"]);
+    let output = command.arg(steps.concat() + "true").args(["steps", &check]).output().unwrap();
+    let found = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    assert!(output.status.success(), "{found}");
+    let codes = ["code 0", "code 3"].map(|code| found.matches(code).count());
+    assert_eq!(codes, [8, 4], "{found}");
+    assert!(
+        found.contains("error [launchers-disagree]: rank 0: Open MPI says rank 0 of 4"),
+        "{found}"
+    );
+}
+
+#[test]
 fn a_rank_whose_host_is_cut_off_while_the_last_one_is_waited_for_is_named_by_rank_0() {
     let Some(hosts) = Hosts::up("waiting", 3, &[]) else { return };
     let rank = |timeout: u32, index: u32, host: &str| {
