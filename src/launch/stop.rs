@@ -14,7 +14,7 @@ use crate::tell;
 use mpienv_core::seam::signal;
 
 /// A repetition within this time is the same request: `timeout` signals its child, then the child's
-/// process group.
+/// process group. So is the signal to this process after that to a worker.
 pub(super) const SAME_REQUEST: Duration = Duration::from_millis(500);
 
 /// The signals that end a job on request; SIGHUP only if the terminal then stops a worker.
@@ -73,6 +73,13 @@ pub(super) struct Grace {
 /// killed. SIGHUP does not, because programs that ignore it (`nohup`) are meant to go on.
 pub(super) fn is_request(signal: i32) -> bool {
     matches!(signal, SIGINT | SIGTERM)
+}
+
+/// Returns whether such a signal has ended a process, or the last command of a shell, which exits
+/// with 128 and the signal's number then.
+pub(super) fn is_by_request(status: ExitStatus) -> bool {
+    let of_shell = || status.code()?.checked_sub(128);
+    signal(status).or_else(of_shell).is_some_and(is_request)
 }
 
 /// Returns whether SIGKILL has ended a process, which gets no notice of it, or the last command of a

@@ -5,7 +5,7 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -274,6 +274,60 @@ fn a_failure_after_a_signal_names_both() {
         said.contains(" failed with exit code 9; see the last lines of its stderr above\n"),
         "{said}"
     );
+}
+
+#[test]
+fn a_worker_that_gets_the_signal_before_mpienv_does_is_stopped_and_has_not_failed() {
+    for (name, code, called) in REQUESTS {
+        for end in [format!("kill -s {name} $$"), format!("exit {code}")] {
+            let folder = tempfile::tempdir().unwrap();
+            let script = format!(
+                "cd {}; wait_for() {{ until test -e $1; do sleep 0.01; done; }}; \
+                 test $RANK = 1 || {{ wait_for up; {end}; }}; \
+                 trap 'echo asked; wait_for go; exit 0' TERM; : >up; \
+                 while :; do sleep 0.1 & wait; done",
+                folder.path().display()
+            );
+            let mut child = piped(&mut launch("early", 2, &["--grace", "inf"], &script));
+            let mut stdout = BufReader::new(child.stdout.take().unwrap());
+            let mut asked = String::new();
+            stdout.read_line(&mut asked).unwrap();
+            assert_eq!(asked, "[1] asked\n");
+            signal(name, &child);
+            fs::write(folder.path().join("go"), "").unwrap();
+            let output = child.wait_with_output().unwrap();
+            let said = text(&output.stderr);
+            assert!(said.ends_with(&format!("mpienv: stopped by {called}\n")), "{end}: {said}");
+            assert_eq!(output.status.code(), Some(code), "{end}");
+        }
+    }
+}
+
+#[test]
+fn a_signal_to_the_only_worker_is_a_failure_unless_mpienv_soon_gets_it_too() {
+    let script = "echo $$; exec sleep 3000";
+    let stopped = |also_mpienv: bool| {
+        let mut child = piped(&mut launch("soon", 1, &[], script));
+        let mut line = String::new();
+        BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+        let worker = line.trim().rsplit(' ').next().unwrap().parse().unwrap();
+        let start = Instant::now();
+        kill_process(Pid::from_raw(worker).unwrap(), Signal::TERM).unwrap();
+        if also_mpienv {
+            thread::sleep(Duration::from_millis(100));
+            signal("TERM", &child);
+        }
+        let took = start.elapsed();
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(143));
+        (text(&output.stderr), took)
+    };
+    let (said, _) = stopped(false);
+    assert!(said.contains(" failed with signal 15 (SIGTERM); "), "{said}");
+    // On a busy machine, the second signal may come too late.
+    let in_time = || Some(stopped(true)).filter(|(_, took)| *took < Duration::from_millis(400));
+    let (said, _) = (0..100).find_map(|_| in_time()).unwrap();
+    assert_eq!(said, "mpienv: stopped by SIGTERM\n");
 }
 
 #[test]

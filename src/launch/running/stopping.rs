@@ -9,7 +9,9 @@ use crate::error::LaunchError;
 use crate::job::{Event, Urgency};
 use crate::output::Captured;
 use crate::report::{How, LaunchReport, killed};
-use crate::stop::{self, Request, SIGHUP, SIGPIPE, is_killed, is_request};
+use crate::stop::{
+    self, Request, SAME_REQUEST, SIGHUP, SIGPIPE, is_by_request, is_killed, is_request,
+};
 use mpienv_core::seam::signal;
 use mpienv_core::{ErrorKind, host_name};
 
@@ -23,6 +25,9 @@ impl Running {
     /// Stops the workers after the first one that failed.
     pub(super) fn fail(&mut self, member: Member, status: ExitStatus) -> Result<Exit, LaunchError> {
         self.failed = Some(Instant::now());
+        if is_by_request(status) {
+            self.await_request();
+        }
         let request = self.request();
         self.failing(request);
         if has_lost_another(status) {
@@ -37,6 +42,15 @@ impl Running {
             self.keep(member, How::of(status, false));
         }
         Err(self.failure(&first.0, first.1, request))
+    }
+
+    /// Waits for the signal that has ended a worker: a scheduler signals the processes of a job one
+    /// after another, and this process may be the last.
+    fn await_request(&mut self) {
+        let until = Instant::now() + SAME_REQUEST;
+        while self.request().is_none() && Instant::now() < until {
+            self.supervisor.wait(Some(until.saturating_duration_since(Instant::now())));
+        }
     }
 
     /// Lets the worker that the first failed one has lost end by itself, and keeps it as the cause:
@@ -260,9 +274,11 @@ impl Running {
         let rank = member.role.rank;
         let is_asked = |code: i32| signal == Some(code) || status.code() == Some(128 + code);
         // A worker may exit because of another signal than the first: the others get SIGTERM.
-        if let Some(request) =
-            request.filter(|request| is_asked(request.signal) || signal.is_some_and(is_request))
-        {
+        let stopped =
+            request.filter(|request| is_asked(request.signal) || signal.is_some_and(is_request));
+        // This process may get the worker's signal only while it stops the others.
+        let late = || self.request().filter(|request| is_asked(request.signal));
+        if let Some(request) = stopped.or_else(late) {
             return self.stopped(Some(rank), request);
         }
         let passed_on = signal.is_some_and(|signal| self.supervisor.has_passed(signal));
