@@ -532,13 +532,16 @@ fn srun_inside_a_worker_numbers_its_own_tasks() {
 }
 
 #[test]
-fn a_worker_whose_rank_was_unset_is_refused() {
-    let output =
-        nested("mpienv launch --nproc-per-node 1 -- env -u RANK -u WORLD_SIZE mpienv export")
-            .output()
-            .unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+fn a_worker_whose_rank_was_unset_is_refused_until_it_says_that_it_is_alone() {
+    let unset = |and: &str| {
+        let launch = "mpienv launch --nproc-per-node 2 -- env -u RANK -u WORLD_SIZE";
+        nested(&format!("{launch} {and} mpienv exec -- sh -c 'echo $RANK/$WORLD_SIZE'"))
+    };
+    let said = String::from_utf8_lossy(&unset("").output().unwrap().stderr).into_owned();
     assert!(said.contains("MPIENV_CONTEXT: user (RANK and WORLD_SIZE)"), "{said}");
+    let remedy = "MPIENV_LAUNCHER=alone";
+    assert!(said.contains(&format!("; or, for a process by itself, set {remedy}\n")), "{said}");
+    assert_eq!(lines(&mut unset(remedy)), ["[0] 0/1", "[1] 0/1"]);
     let output = nested("MPIENV_CONTEXT=2 mpienv export").output().unwrap();
     assert_eq!(
         String::from_utf8_lossy(&output.stderr),

@@ -163,8 +163,13 @@ fn innermost<'a>(environment: &'a Environment, context: &Context) -> Result<Choi
     let of_user = || find(environment, Launcher::User);
     let marker = find(environment, context.launcher).or_else(of_user).filter(is_whole);
     let marker = marker.ok_or_else(|| {
-        let remedy =
-            format!("keep the variables that mpienv set for this process, or unset {CONTEXT} too");
+        // Without the context, what remains of the place would be refused too.
+        let remedy = format!(
+            "keep the variables that mpienv set for this process; or, for a process by itself, \
+             set {}={}",
+            overrides::LAUNCHER,
+            Launcher::Alone.name()
+        );
         Error::new(Reason::LauncherAbsent(context.launcher), remedy).of(CONTEXT)
     })?;
     let source = if context.is_asked_alone { CONTEXT.into() } else { marker.shown() };
