@@ -1,5 +1,6 @@
 //! Asks the launcher what its variables do not say: rank 0's host, and the nodes.
 
+use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -86,6 +87,7 @@ pub fn ask_if_needed(
     let Some((mut link, patience)) = link(&info)? else { return Ok(info) };
     let (rank, size) = (info.rank().index(), info.world_size());
     let question = Question { rank, size, host: host_name(), patience };
+    let _turn = process_of_rank(&info, link.server()).and_then(wait_for_turn);
     let ask = || {
         // From the first word on, the launcher takes this process for an MPI program.
         if let Some(keep) = keep.filter(|_| needs_goodbye(&info, &link)) {
@@ -204,6 +206,15 @@ fn is_served_pmi(info: &ClusterInfo) -> bool {
 /// goodbye, and no other process will. Flux does not care.
 fn needs_goodbye(info: &ClusterInfo, link: &Link) -> bool {
     info.launcher().spec().mpi == MpiFamily::Mpich && !link.is_kept()
+}
+
+/// Waits until no other process below this one asks: they share its connection, and would get each
+/// other's answers. The turn ends when the file is closed.
+fn wait_for_turn(process: u32) -> Option<File> {
+    // Another user cannot open this file, and so cannot hold up the job.
+    let file = File::open(format!("/proc/{process}/environ")).ok()?;
+    file.lock().ok()?;
+    Some(file)
 }
 
 fn connection(info: &ClusterInfo, link: &Link) -> io::Result<Connection> {

@@ -125,7 +125,7 @@ fn what_the_launcher_must_not_answer_is_named_with_the_request() {
         ("kvsname=kvs", "pmi_version=\u{202e}kvs", "\\u{202e}"),
         ("vallen_max=1024", "vallen_max=20", "the launcher stores at most 20 bytes"),
         ("kvsname_max=256", "kvsname_max=1", "the name is longer than the launcher allows"),
-        ("cmd=maxes", "cmd=barrier_out", "not the answer to this request"),
+        ("cmd=maxes", "cmd=barrier_out", "request; another process of this rank may"),
         ("rc=0 msg=success\n", "rc=1\n", "it does not store the value"),
         ("barrier_out\n", "barrier_out\n\n", "not printable text"),
         ("tag=0", "rc=3", "the ranks cannot wait for each other"),
@@ -211,6 +211,12 @@ fn ranks_on_several_nodes_of_mpich_get_their_master_and_end_when_they_want() {
         );
         let expected: Vec<_> = (0..4).map(|rank| format!("{rank} {} {host} 0", rank % 2)).collect();
         assert_eq!(run(&["sh", "-c", &shell]), expected, "{hydra:?}");
+        // Processes that a rank starts at once share its connection, and ask in turn.
+        let shell = format!("seq 3 | xargs -P 3 -I@ {MPIENV} exec -- sh -c '{say}'");
+        let found = run(&["sh", "-c", &shell]);
+        let expected: Vec<_> =
+            (0..12).map(|line| format!("{} {} {host} 64", line / 3, line / 3 % 2)).collect();
+        assert_eq!(found, expected, "{hydra:?}");
         // The program and its children know where the values come from.
         let shown = run(&[MPIENV, "exec", "--", MPIENV, "show"]).join("\n");
         for part in [&format!("{host}  PMI: rank 0's host"), "node count        2"] {

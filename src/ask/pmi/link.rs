@@ -234,7 +234,10 @@ impl Line {
         }
         match line.find("cmd") {
             Some(command) if command == expected => Ok(line),
-            _ => Err(line.malformed("not the answer to this request")),
+            _ => Err(line.malformed(
+                "not the answer to this request; another process of this rank may be asking at \
+                 the same time",
+            )),
         }
     }
 
