@@ -347,7 +347,7 @@ pub(crate) fn stale_slurm(info: &ClusterInfo, ended: Option<u32>) -> Option<Find
     let id = ended.filter(|_| info.launcher() == Launcher::Slurm)?;
     Some(Finding::warning(
         "stale-slurm",
-        format!("SLURM_TASK_PID is {id}, and this host has no process {id}"),
+        format!("SLURM_TASK_PID is {id}, and this host has no process {id} of that task"),
         "the task that Slurm set these variables for has ended, or ran on another host: the rank and size are left from it",
         "start the program with srun, or use a shell without SLURM_ variables",
     ))

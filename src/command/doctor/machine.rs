@@ -9,6 +9,7 @@ use std::time::Duration;
 use super::mpi_library::MpiLibrary;
 use crate::{ClusterInfo, Environment, Host, Launcher, host_name};
 use mpienv_ask::seam::{self, interfaces};
+use mpienv_core::seam::ancestors_in_job;
 use mpienv_launch::seam::{Cpus, Topology, allowed_cpus, count_cores, topology, usable_cpus};
 use mpienv_rendezvous::seam::listen::{PortState, state_of};
 
@@ -101,10 +102,26 @@ pub(crate) fn gone_session(environment: &Environment) -> Option<(&'static str, P
 const FIRST_NAMESPACE: &str = "pid:[4026531836]";
 
 /// Returns the process of the Slurm task whose variables are set, if it no longer runs: it is an
-/// ancestor of every process of the task. `None` in a container with process IDs of its own.
+/// ancestor of every process of the task. Another process may have its ID by now. `None` in a
+/// container with process IDs of its own.
 pub(crate) fn ended_task(environment: &Environment) -> Option<u32> {
     let id: u32 = environment.get("SLURM_TASK_PID")?.to_str()?.parse().ok()?;
-    let has_ended = !Path::new(&format!("/proc/{id}")).exists();
+    let folder = PathBuf::from(format!("/proc/{id}"));
+    let is_the_same = |theirs: &[u8], name: &str| {
+        environment.get(name).is_none_or(|value| {
+            let own = [name.as_bytes(), b"=", value.as_encoded_bytes()].concat();
+            theirs.split(|byte| *byte == 0).any(|variable| variable == own)
+        })
+    };
+    // That of another user's process cannot be read. A program between srun and this process may
+    // have cleared its own, as Apptainer does.
+    let is_of_another_task = || {
+        let names = ["SLURM_JOB_ID", "SLURM_STEP_ID"];
+        fs::read(folder.join("environ"))
+            .is_ok_and(|theirs| !names.iter().all(|name| is_the_same(&theirs, name)))
+            && !ancestors_in_job().contains(&id)
+    };
+    let has_ended = !folder.exists() || is_of_another_task();
     (environment.is_set("SLURM_PROCID") && has_ended && is_in_first_namespace()).then_some(id)
 }
 
@@ -224,5 +241,32 @@ mod tests {
         let is_container =
             fs::read_link("/proc/self/ns/pid").unwrap() != Path::new(FIRST_NAMESPACE);
         assert_eq!(task(u32::MAX), (!is_container).then_some(u32::MAX));
+    }
+
+    #[test]
+    fn a_task_has_ended_if_a_process_of_another_task_or_of_none_has_its_number() {
+        let task = |id: u32| {
+            let id = id.to_string();
+            ended_task(&Environment::from_vars([
+                ("SLURM_PROCID", "0"),
+                ("SLURM_TASK_PID", &id),
+                ("SLURM_JOB_ID", "42"),
+                ("SLURM_STEP_ID", "7"),
+            ]))
+        };
+        let is_container =
+            fs::read_link("/proc/self/ns/pid").unwrap() != Path::new(FIRST_NAMESPACE);
+        for vars in ["SLURM_JOB_ID=42 SLURM_STEP_ID=7", "SLURM_JOB_ID=42 SLURM_STEP_ID=8", ""] {
+            let mut sleep = std::process::Command::new("sleep");
+            let vars = vars.split(' ').filter_map(|var| var.split_once('='));
+            let is_ended = vars.clone().all(|(_, value)| value != "7") && !is_container;
+            let mut process = sleep.arg("3000").env_clear().envs(vars).spawn().unwrap();
+            let found = task(process.id());
+            process.kill().unwrap();
+            process.wait().unwrap();
+            assert_eq!(found, is_ended.then_some(process.id()));
+        }
+        // A program between srun and this process may have cleared its environment.
+        assert_eq!(task(std::os::unix::process::parent_id()), None);
     }
 }
