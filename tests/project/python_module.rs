@@ -487,33 +487,59 @@ fn a_torchrun_that_ignores_the_other_nodes_gets_no_advice_to_train_on_each_alone
     }
 }
 
+/// Starts two processes of multiprocessing. The words say how, and what sets their ranks.
+const SPAWN: &str = r#"import multiprocessing, os, sys
+import mpienv_rs as mpienv
+method, setter, *calls = sys.argv[1:]
+def be(rank):
+    os.environ.update(RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="127.0.0.1")
+    os.environ.update(LOCAL_RANK=str(rank), LOCAL_WORLD_SIZE="2")
+def work(rank):
+    if setter == "worker":
+        be(rank)
+    mpienv.init_process_group("gloo")
+if __name__ == "__main__":
+    for call in calls:
+        getattr(mpienv, call)()
+    context = multiprocessing.get_context(method)
+    ranks = [context.Process(target=work, args=(rank,)) for rank in range(2)]
+    for number, rank in enumerate(ranks):
+        if setter == "parent":
+            be(number)
+        rank.start()
+    for rank in ranks:
+        rank.join()
+"#;
+
 #[test]
-fn processes_of_multiprocessing_that_would_each_be_the_only_rank_are_reported() {
+fn processes_of_multiprocessing_that_have_their_parents_place_are_reported() {
     let Some(fresh) = Fresh::new() else { return };
     write_torch(&fresh);
-    fresh.write(
-        "spawn.py",
-        "import multiprocessing, os, sys\nimport mpienv_rs as mpienv\n\
-         def work(rank):\n    if len(sys.argv) > 1:\n        os.environ['RANK'] = str(rank)\n    \
-         mpienv.init_process_group('gloo')\n\
-         if __name__ == '__main__':\n    context = multiprocessing.get_context('spawn')\n    \
-         ranks = [context.Process(target=work, args=(rank,)) for rank in range(2)]\n    \
-         for rank in ranks:\n        rank.start()\n    for rank in ranks:\n        rank.join()\n",
-    );
-    let warned = |words: &[&str], vars: &[(&str, &str)]| {
-        let mut python = fresh.command(fresh.bin().join("python").to_str().unwrap());
-        let output =
-            python.arg("spawn.py").args(words).envs(vars.iter().copied()).output().unwrap();
+    fresh.write("spawn.py", SPAWN);
+    let warned = |start: &str, words: &str, vars: &[(&str, &str)]| {
+        let mut all = start.split(' ').chain(["python", "spawn.py"]).chain(words.split(' '));
+        let mut command = fresh.command(all.next().unwrap());
+        let output = command.args(all).envs(vars.iter().copied()).output().unwrap();
         assert!(output.status.success(), "{output:?}");
-        assert_eq!(sorted(&String::from_utf8(output.stdout).unwrap()).len(), 2);
+        let places = String::from_utf8(output.stdout).unwrap().matches("gloo {").count();
         let said = String::from_utf8(output.stderr).unwrap();
-        said.matches("warning: multiprocessing has started this process").count()
+        (said.matches("warning: multiprocessing has started this process").count(), places)
     };
-    assert_eq!(warned(&[], &[]), 2);
-    assert_eq!(warned(&[], &[("MPIENV_LAUNCHER", "alone")]), 0);
-    let size = [("WORLD_SIZE", "2"), ("MASTER_ADDR", "127.0.0.1")];
-    assert_eq!(warned(&["set-rank"], &size), 0);
-    assert_eq!(warned(&[], &[("RANK", "0"), ("WORLD_SIZE", "1")]), 0);
+    for method in ["spawn", "forkserver", "fork"] {
+        for calls in ["", " export"] {
+            let by = |setter: &str| format!("{method} {setter}{calls}");
+            assert_eq!(warned("env", &by("-"), &[]), (2, 2), "{method}{calls}");
+            assert_eq!(warned("env", &by("worker"), &[]), (0, 2), "{method}{calls}");
+        }
+    }
+    for calls in ["", " export"] {
+        // The place is the launcher's there, whatever the parent has exported.
+        let words = format!("spawn -{calls}");
+        assert_eq!(warned("mpirun -n 2 --oversubscribe", &words, &[]), (4, 4), "{calls}");
+    }
+    assert_eq!(warned("env", "spawn -", &[("RANK", "0"), ("WORLD_SIZE", "1")]), (2, 2));
+    assert_eq!(warned("env", "spawn parent", &[]), (0, 2));
+    assert_eq!(warned("env", "spawn -", &[("MPIENV_LAUNCHER", "alone")]), (0, 2));
 }
 
 #[test]

@@ -294,12 +294,14 @@ def init_process_group(
     if refused is not None:
         raise Error(refused)
     silent = quiet or any(os.environ.get(name) for name in ("MPIENV_QUIET", "MPIENV_LAUNCHER"))
-    is_placed = found.launcher != "alone" or "world_size" in options
-    if not (silent or is_placed) and importlib.import_module("multiprocessing").parent_process():
+    parent = importlib.import_module("multiprocessing").parent_process()
+    if parent and not silent and "world_size" not in options and _is_inherited(found, parent.pid):
         _warn(
-            "warning: multiprocessing has started this process, and mpienv treats it as the only rank: if it has started "
-            "others, each of them becomes rank 0; set RANK, WORLD_SIZE and MASTER_ADDR in os.environ before the call, or "
-            "MPIENV_LAUNCHER=alone for a process by itself\n"
+            "warning: multiprocessing has started this process, and its place is its parent's, "
+            f"rank {found.rank} of {found.world_size}: if the parent has started others, each of "
+            "them has this place too; set RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE and "
+            "MASTER_ADDR in os.environ before the call, or MPIENV_LAUNCHER=alone for a process by "
+            "itself; quiet=True silences this\n"
         )
     with _lock:
         place = _export(overwrite, quiet, "init_process_group")
@@ -345,6 +347,29 @@ def heartbeat() -> None:
             f"warning: MPIENV_HEARTBEAT_FILE is {path!r}, {why}: heartbeats do nothing, so that a silent job may be stopped; "
             "start this program in the PID namespace of `mpienv launch`, or unset the variable\n"
         )
+
+
+def _is_inherited(place: Info, parent: int) -> bool:
+    """Whether this process has its parent's place, and neither of them has set it for this one."""
+    now, start = dict(_asked()[1]), _started(os.getpid())
+    if any(now.get(name) != start.get(name) for name in ("RANK", "WORLD_SIZE")):
+        return False
+    try:
+        # What the parent has set since its start may be the place that it gives this process.
+        around = _place((parent, frozenset(_started(parent).items())))[0]
+    except Error:
+        return False
+    return (place.rank, place.world_size) == (around.rank, around.world_size)
+
+
+def _started(process: int) -> Dict[str, str]:
+    """The environment with which a process started; empty where the system does not show it."""
+    try:
+        with open(f"/proc/{process}/environ", "rb") as file:
+            pairs = os.fsdecode(file.read()).split("\0")
+    except OSError:
+        return {}
+    return dict(pair.split("=", 1) for pair in pairs if "=" in pair)
 
 
 def _opens_store(distributed: Any, backend: Optional[str], options: Mapping[str, Any]) -> bool:
