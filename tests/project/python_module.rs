@@ -270,6 +270,27 @@ fn the_store_of_pytorch_listens_on_the_masters_address_alone() {
 }
 
 #[test]
+fn pytorch_gets_the_place_in_the_call_where_it_does_not_read_it_from_the_variables() {
+    let Some(fresh) = Fresh::new() else { return };
+    write_torch(&fresh);
+    let said = |options: &str| {
+        let script = format!("import mpienv_rs\nmpienv_rs.init_process_group('gloo', {options})");
+        let mut python = fresh.command("python");
+        let vars = [("RANK", "1"), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "localhost")];
+        succeeded(python.args(["-c", &script]).envs(vars))
+    };
+    let passed = "gloo {'rank': 1, 'world_size': 2} 1 2\n";
+    for method in ["tcp://localhost:1025", "tcp://localhost:1025?use_libuv=0", "file:///shared"] {
+        assert_eq!(said(&format!("init_method='{method}'")), passed, "{method}");
+    }
+    assert_eq!(said("rank=-1, world_size=2, init_method='file:///shared'"), passed);
+    assert!(said("store=9").contains("'store': 9, 'rank': 1, 'world_size': 2}"));
+    for method in ["env://", "tcp://localhost:1025?rank=1&world_size=2"] {
+        assert_eq!(said(&format!("init_method='{method}'")), "gloo {} 1 2\n", "{method}");
+    }
+}
+
+#[test]
 fn the_module_gives_pytorch_this_ranks_share_of_the_cores() {
     let Some(fresh) = Fresh::new() else { return };
     if !is_there("taskset") {

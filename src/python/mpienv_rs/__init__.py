@@ -272,6 +272,9 @@ def init_process_group(
     every address. This function leaves the store to PyTorch if torchrun started the ranks, if the name of the master has
     several addresses, and if you pass ``init_method``, ``store``, ``rank`` or ``world_size``.
 
+    With ``store`` or an ``init_method`` such as ``tcp://HOST:PORT``, it passes PyTorch the rank and
+    the world size of the place.
+
     If ``rank`` or ``world_size`` differs from the place, that is an `Error`, and nothing is set. Without a launcher, as in
     ``torch.multiprocessing.spawn``, set RANK, WORLD_SIZE and MASTER_ADDR in ``os.environ`` instead.
 
@@ -313,6 +316,8 @@ def init_process_group(
         importlib.import_module("torch").set_num_threads(threads["number"])
     if _opens_store(distributed, backend, options):
         options = {**options, "init_method": _own_scheme(distributed)}
+    elif _needs_place(options):
+        options = {**options, "rank": place.rank, "world_size": place.world_size}
     if "mpienv" in str(backend):
         # Before PyTorch 2.14, only this registers it.
         importlib.import_module("mpienv_rs.torch")
@@ -381,6 +386,14 @@ def _opens_store(distributed: Any, backend: Optional[str], options: Mapping[str,
     made = getattr(getattr(distributed, "TCPStore", None), "__init__", None)
     takes_socket = "master_listen_fd" in (getattr(made, "__doc__", None) or "")
     return takes_socket and not asked and not other and os.environ.get("USE_LIBUV", "1") == "1"
+
+
+def _needs_place(options: Mapping[str, Any]) -> bool:
+    """Whether PyTorch takes the rank and the world size from the call, not the variables."""
+    method = str(options.get("init_method") or "env://")
+    # PyTorch refuses two ranks: one in the URL and one in the call.
+    is_in_url = "rank=" in method or "world_size=" in method
+    return options.get("store") is not None or not (method.startswith("env://") or is_in_url)
 
 
 @functools.lru_cache(maxsize=None)
