@@ -495,7 +495,8 @@ def _ask(asked: _Asked, *words: str) -> Tuple[Any, str]:
         )
     except OSError as error:
         raise Error(f"cannot start {command[0]}: {error}; install mpienv-rs again") from error
-    if answer.returncode != 0:
+    # Where SIGCHLD is ignored, Python cannot learn how the command ended, and takes it for success.
+    if answer.returncode != 0 or not answer.stdout:
         text = answer.stderr.strip()
         prefix = "mpienv: "
         raise Error(text[len(prefix) :] if text.startswith(prefix) else text)
