@@ -30,7 +30,8 @@ pub use untyped::Announced;
 ///
 /// Dropping a group leaves the job cleanly, but over MPI use [`close`](Group::close), which waits
 /// for the other ranks. If it is dropped because the thread panics, the other ranks get an error
-/// that says so; over MPI, they end when the process exits.
+/// that says so, and the groups that share its connections fail; over MPI, the other ranks end when
+/// the process exits.
 ///
 /// ```no_run
 /// use mpienv::ClusterInfo;

@@ -53,8 +53,9 @@ impl Members {
     }
 
     /// The same members, which make the calls of all of `group` together with others.
-    pub(super) fn within(self, group: &Members) -> Members {
-        Members { numbers: Arc::clone(&group.numbers), ..self }
+    pub(super) fn within(mut self, group: &Members) -> Members {
+        self.numbers = Arc::clone(&group.numbers);
+        self
     }
 
     /// The links for a call of this group. A panic in another thread leaves them as usable as an
@@ -172,6 +173,15 @@ impl Members {
 
     fn give_up_on(&self, place: usize, fault: Fault) -> CollectiveError {
         self.links().give_up_on(self.members[place], fault)
+    }
+}
+
+impl Drop for Members {
+    fn drop(&mut self) {
+        // Another group, which shares the connections, may outlast the panic.
+        if std::thread::panicking() {
+            self.links().leave_panicking();
+        }
     }
 }
 

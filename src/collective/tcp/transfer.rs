@@ -100,6 +100,8 @@ pub(crate) struct Links {
     pub(super) is_joining: bool,
     /// The first failure. Every later call fails in the same way.
     failed: Option<Arc<CollectiveError>>,
+    /// Whether that is a panic of this rank.
+    has_panicked: bool,
     /// The process that connected: in a forked child, the connections are still those of its
     /// parent.
     owner: Owner,
@@ -147,6 +149,7 @@ impl Links {
             noted: None,
             is_joining: false,
             failed: None,
+            has_panicked: false,
             owner: Owner::current(),
         })
     }
@@ -450,10 +453,10 @@ impl Drop for Links {
             // A goodbye here would be one of the parent, which goes on.
             return;
         }
-        if self.failed.is_some() {
+        if self.has_panicked && std::thread::panicking() {
+            self.stay_open();
+        } else if self.failed.is_some() {
             self.linger();
-        } else if std::thread::panicking() {
-            self.leave_panicking();
         } else {
             self.peers.iter_mut().flatten().for_each(Peer::bye);
         }

@@ -366,6 +366,33 @@ fn a_rank_that_closes_or_drops_its_group_too_early_is_named_with_the_call_of_tho
 }
 
 #[test]
+fn a_panic_that_drops_only_a_part_of_the_group_is_the_reason_on_all_ranks() {
+    let ended = AtomicU32::new(0);
+    for (over, errors) in over_each(3, |group| {
+        let mut part = group.split(0, 0).unwrap();
+        if group.rank().index() != 1 {
+            let error = part.barrier().unwrap_err().to_string();
+            ended.fetch_add(1, Ordering::Relaxed);
+            return error;
+        }
+        let all = ended.load(Ordering::Relaxed) + 2;
+        let panics = thread::spawn(move || {
+            let _part = part;
+            panic!("a panic that this test expects");
+        });
+        assert!(panics.join().is_err());
+        // It makes no call meanwhile.
+        wait_for(all, &ended);
+        group.barrier().unwrap_err().to_string()
+    }) {
+        let is_named = |error: &str| {
+            error.starts_with("rank 1 on ") && error.contains(" is lost: it panicked")
+        };
+        assert!(errors.iter().all(|error| is_named(error)), "{over}: {errors:?}");
+    }
+}
+
+#[test]
 fn ranks_that_wait_for_each_other_in_a_ring_name_their_own_calls_and_what_to_call_instead() {
     type ToAndFrom = fn(&mut Group, u32, u32) -> Result<(), CollectiveError>;
     let right: [ToAndFrom; 3] = [

@@ -183,11 +183,15 @@ impl Links {
         self.leave(&[], aborted("it", code, reason));
     }
 
-    /// Reports that this rank panics. Its connections stay open until the process exits, so that
-    /// its exit code comes before those of the ranks that fail because of it. A process whose
-    /// threads are the ranks may go on.
-    pub(super) fn leave_panicking(&mut self) {
-        self.abort_all(&[], self.own, &Reason::Lost(PANICKED.to_owned()));
+    /// Reports that this rank panics. The connections stay open: see [`Links::stay_open`].
+    pub(in super::super) fn leave_panicking(&mut self) {
+        self.has_panicked |= self.report_itself(&[], PANICKED.to_owned());
+    }
+
+    /// Keeps the connections of a rank that panics open until the process exits, so that its exit
+    /// code comes before those of the ranks that fail because of it. A process whose threads are
+    /// the ranks may go on.
+    pub(super) fn stay_open(&mut self) {
         let is_exiting = |peer: &Peer| peer.host != THIS_PROCESS;
         if self.peers.iter().flatten().any(is_exiting) {
             std::mem::forget(std::mem::take(&mut self.peers));
@@ -202,13 +206,21 @@ impl Links {
 
     /// Gives up for a reason of this rank's own, and reports itself to all peers.
     fn leave(&mut self, all: &[Exchange<'_>], reason: String) {
+        if self.report_itself(all, reason) {
+            self.hang_up();
+        }
+    }
+
+    /// Reports itself to all peers, and lets every later call fail. Returns whether it did.
+    fn report_itself(&mut self, all: &[Exchange<'_>], reason: String) -> bool {
         // After a failure, the peers know whom to blame. A forked child would speak for its parent.
-        if self.failed.is_none() && self.owner.is_here() {
+        let reports = self.failed.is_none() && self.owner.is_here();
+        if reports {
             let reason = Reason::Lost(reason);
             self.abort_all(all, self.own, &reason);
-            self.hang_up();
             self.fail(|links| links.failure(links.own, reason.clone()));
         }
+        reports
     }
 
     /// Returns the peer that was noted earlier, unless its fault says less: a close says less than
