@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::error::{CollectiveError, Result};
+use super::error::{CollectiveError, OWN_HOST, PANICKED, Result};
 
 /// How long a call waits before it asks whether to go on. A user who presses Ctrl-C does not
 /// notice.
@@ -29,6 +29,8 @@ impl Canceller {
 #[derive(Default)]
 pub struct Cancel {
     is_set: AtomicBool,
+    /// Whether the thread of a rank without others has panicked in a call.
+    has_panicked: AtomicBool,
     wakers: Mutex<Vec<Box<dyn Fn() + Send>>>,
     question: OnceLock<Question>,
 }
@@ -44,8 +46,17 @@ impl Cancel {
         self.is_set.load(Ordering::SeqCst)
     }
 
-    /// Fails if the calls are canceled.
+    /// Ends the calls of a rank without others, whose thread panics.
+    pub(super) fn end_panicking(&self) {
+        self.has_panicked.store(true, Ordering::SeqCst);
+    }
+
+    /// Fails if the calls are canceled, or the thread of a rank without others has panicked.
     pub(super) fn check(&self) -> Result<()> {
+        if self.has_panicked.load(Ordering::SeqCst) {
+            let (host, reason) = (OWN_HOST.to_owned(), PANICKED.to_owned());
+            return Err(CollectiveError::Lost { rank: 0, host, reason });
+        }
         if self.is_set() { Err(CollectiveError::Canceled) } else { Ok(()) }
     }
 

@@ -103,7 +103,7 @@ pub(super) const PANICKED: &str = "it panicked";
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum CollectiveError {
-    /// A rank closed its connection, was killed, or has [aborted](super::Group::abort).
+    /// A rank closed its connection, was killed, panicked, or has [aborted](super::Group::abort).
     #[error("rank {rank} on {host} is lost: {reason}")]
     #[non_exhaustive]
     Lost {

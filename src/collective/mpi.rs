@@ -30,7 +30,7 @@ use self::watch::{FIRST_WORD, LAUNCHER_FIRST, Socket, Watch};
 use super::builder::Timeouts;
 use super::call::{Call, Message, Reduce};
 use super::cancel::{Cancel, Canceller};
-use super::error::{CollectiveError, Result, UNREADABLE, aborted};
+use super::error::{CollectiveError, PANICKED, Result, UNREADABLE, aborted};
 use super::host_info::{self, HostInfo};
 use super::numbers::{Numbers, Scratch};
 use super::transport::{Part, Received, Sent, Transport};
@@ -318,6 +318,10 @@ impl Transport for Mpi {
             }
             self.ranks.communicator().abort(code.into())
         }
+    }
+
+    fn leave_panicking(&mut self) {
+        self.give_up_on(self.rank().index(), PANICKED.to_owned());
     }
 
     fn close(self: Box<Self>) -> Result<()> {

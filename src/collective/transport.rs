@@ -293,6 +293,15 @@ pub trait Transport: Send {
         }
     }
 
+    /// Makes all later calls fail because this rank's thread panics. The other ranks learn it if
+    /// the transport can tell them.
+    fn leave_panicking(&mut self) {
+        match self.tcp() {
+            Some(tcp) => tcp.members.links().leave_panicking(),
+            None => self.cancel().end_panicking(),
+        }
+    }
+
     /// What cancels the calls of the transport.
     fn cancel(&self) -> Arc<Cancel> {
         self.tcp().map_or_else(Arc::default, |tcp| Arc::clone(&tcp.members.links().cancel))

@@ -4,20 +4,20 @@ use bytemuck::cast_slice;
 
 use super::Group;
 use crate::call::{Reduce, Results};
-use crate::cancel::Canceller;
 use crate::element::Element;
 use crate::error::Result;
 use crate::numbers::Numbers;
 use crate::reduction::Reduction;
+use crate::transport::Transport;
 
 /// Ends all later calls if the caller's code panics within a call: other ranks may be reading what
 /// this one was about to complete.
-struct CancelingOnPanic(Canceller);
+struct LeavingOnPanic<'a>(&'a mut dyn Transport);
 
-impl Drop for CancelingOnPanic {
+impl Drop for LeavingOnPanic<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.0.cancel();
+            self.0.leave_panicking();
         }
     }
 }
@@ -200,8 +200,7 @@ impl Group {
             return Err(self.refuse_as("all_reduce_in_parts", reduce.call.operation, reason));
         }
         let part = part.min(values.len().max(1)) * size_of::<T>();
-        let _canceling = CancelingOnPanic(self.canceller());
-        let transport = self.next();
+        let leaving = LeavingOnPanic(self.next());
         let mut compute = |at: usize, bytes: &mut [u8]| {
             T::overwrite(bytes, |part| compute(at / size_of::<T>(), part));
         };
@@ -209,7 +208,7 @@ impl Group {
         let mut other_work = || other_work.take().map_or((), |work| work());
         T::with_bytes(values, |bytes| {
             let numbers = Numbers::of(T::KIND, bytes);
-            transport.reduce_in_parts(reduce, numbers, part, &mut compute, &mut other_work)
+            leaving.0.reduce_in_parts(reduce, numbers, part, &mut compute, &mut other_work)
         })
     }
 
@@ -318,7 +317,6 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::error::CollectiveError;
     use crate::tcp::tests::numbers;
     use crate::tests::{bits, over_each, sum_in_order};
 
@@ -399,8 +397,8 @@ mod tests {
         }
     }
 
-    /// Checks that all others name rank 1, which panics in this sum. `after` is what they call next
-    /// if they already have what they need from the rank.
+    /// Checks that all ranks name rank 1, which panics in this sum. `after` is what the others call
+    /// next if they already have what they need from the rank.
     fn check_that_a_panic_is_named(
         sum: impl Fn(&mut Group) -> Result<()> + Sync,
         after: fn(&mut Group) -> Result<()>,
@@ -412,10 +410,9 @@ mod tests {
             }
             sum(group).and_then(|()| after(group)).unwrap_err().to_string()
         }) {
-            assert_eq!(errors[1], CollectiveError::Canceled.to_string(), "{over}");
-            for error in [&errors[0], &errors[2]] {
+            for error in errors {
                 let is_named = error.starts_with("rank 1 on ");
-                assert!(is_named && error.contains("its calls were canceled"), "{over}: {error}");
+                assert!(is_named && error.contains(" is lost: it panicked"), "{over}: {error}");
             }
         }
     }
@@ -445,5 +442,18 @@ mod tests {
             })
         };
         check_that_a_panic_is_named(sum, |_| Ok(()));
+    }
+
+    #[test]
+    fn a_rank_without_others_says_that_it_panicked_in_an_earlier_call() {
+        let mut group = Group::alone();
+        let panics = catch_unwind(AssertUnwindSafe(|| {
+            group.all_reduce_in_parts(&mut [0.0], Reduction::Sum, 1, |_, _| {
+                panic!("a panic that this test expects");
+            })
+        }));
+        assert!(panics.is_err());
+        let error = group.barrier().unwrap_err().to_string();
+        assert_eq!(error, "rank 0 on this host is lost: it panicked");
     }
 }

@@ -108,6 +108,10 @@ impl<W: Watch> Transport for Watched<W> {
         self.transport.abort(code, reason);
     }
 
+    fn leave_panicking(&mut self) {
+        self.transport.leave_panicking();
+    }
+
     fn split(&mut self, color: u32, key: u32) -> Result<Box<dyn Transport>> {
         let transport = self.transport.split(color, key)?;
         Ok(Box::new(Watched { transport, watch: self.watch.of_part() }))

@@ -184,7 +184,7 @@ impl Links {
     }
 
     /// Reports that this rank panics. The connections stay open: see [`Links::stay_open`].
-    pub(in super::super) fn leave_panicking(&mut self) {
+    pub(crate) fn leave_panicking(&mut self) {
         self.has_panicked |= self.report_itself(&[], PANICKED.to_owned());
     }
 
