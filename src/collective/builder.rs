@@ -153,6 +153,8 @@ impl<'a> GroupBuilder<'a> {
     /// connecting fails. Connecting waits as long, unless
     /// [`connect_timeout`](GroupBuilder::connect_timeout) is set.
     ///
+    /// It should be the same on all ranks: a call ends on all of them once one has waited too long.
+    ///
     /// If several ranks time out, finding out which one is late takes them up to half as long
     /// again, at most 5 s, and telling the others up to 2 s.
     pub fn timeout(self, timeout: Duration) -> GroupBuilder<'a> {

@@ -126,7 +126,7 @@ pub enum CollectiveError {
         rank: u32,
         /// Its host.
         host: String,
-        /// How long this rank waited.
+        /// How long this rank waited, or the one from which it learned of the timeout.
         seconds: f64,
     },
     /// An unknown rank did not arrive in time: every rank waited in a call or, over MPI, no rank
@@ -139,7 +139,7 @@ pub enum CollectiveError {
     )]
     #[non_exhaustive]
     SomeTimedOut {
-        /// How long this rank waited.
+        /// How long this rank waited, or the one from which it learned of the timeout.
         seconds: f64,
         /// This rank, by its number in the job, if it is known.
         own: Option<u32>,

@@ -12,7 +12,8 @@ use crate::error::{GONE, UNREADABLE};
 use crate::value::printable::printable;
 
 /// The length of a frame's head: kind (1), operation (1), type (1), refused or half (1), transfer
-/// or blamed rank (4), length (8), the call's count (8) and root (4); little-endian.
+/// or blamed rank (4), length (8), the call's count (8) and root (4); little-endian. The length
+/// of a suspicion, which has no bytes, is how long the rank has waited, in nanoseconds.
 pub(super) const HEAD: usize = 28;
 /// Bytes of a call.
 pub(super) const DATA: u8 = 1;
@@ -109,9 +110,10 @@ pub(super) enum Fault {
         blamed: u32,
         reason: Reason,
     },
-    /// The peer timed out waiting for a rank, which may itself wait for another.
+    /// The peer has waited so long for a rank, which may itself wait for another.
     Suspect {
         blamed: u32,
+        waited: Duration,
     },
 }
 
@@ -127,6 +129,10 @@ pub(super) enum Reason {
 impl Fault {
     pub(super) fn unreadable() -> Fault {
         Fault::Lost(UNREADABLE.to_owned())
+    }
+
+    fn suspect(blamed: u32, nanoseconds: u64) -> Fault {
+        Fault::Suspect { blamed, waited: Duration::from_nanos(nanoseconds) }
     }
 
     /// The peer has closed or dropped the group, but this rank still waits for it in `call`.
@@ -255,7 +261,7 @@ impl Peer {
             }
             (DATA, Some(_)) => Ok(()),
             (ABORT | DIFFERENCE, _) => Err(self.reason(kind, number, length)),
-            (SUSPECT, _) => Err(Fault::Suspect { blamed: number }),
+            (SUSPECT, _) => Err(Fault::suspect(number, length)),
             (BYE, _) => Err(Fault::left(transfer.call)),
             _ => Err(Fault::unreadable()),
         }
@@ -321,7 +327,7 @@ impl Peer {
             }
             SUSPECT => {
                 self.take_head()?;
-                Some(Fault::Suspect { blamed })
+                Some(Fault::suspect(blamed, length))
             }
             _ => None,
         }
@@ -398,8 +404,8 @@ impl Peer {
 
     /// Sends a short frame, as far as the socket accepts it. Returns whether nothing is left to
     /// send.
-    fn say(&mut self, kind: u8, blamed: u32, text: &[u8]) -> bool {
-        let head = head(kind, blamed, text.len() as u64, Call::BARRIER);
+    fn say(&mut self, kind: u8, blamed: u32, length: u64, text: &[u8]) -> bool {
+        let head = head(kind, blamed, length, Call::BARRIER);
         let message = match &mut self.seal {
             None => Ok([&head, text].concat()),
             Some(seal) => seal.message(&head, text),
@@ -424,7 +430,7 @@ impl Peer {
 
     /// Says goodbye, so that the other end does not report the closed connection as a loss.
     pub(super) fn bye(&mut self) {
-        self.say(BYE, 0, &[]);
+        self.say(BYE, 0, 0, &[]);
     }
 
     /// Reports the rank to blame. Returns whether nothing is left to send. No frame may be half
@@ -434,14 +440,15 @@ impl Peer {
             Reason::Lost(text) => (ABORT, text),
             Reason::Difference(text) => (DIFFERENCE, text),
         };
-        self.say(kind, blamed, &text.as_bytes()[..text.len().min(LONGEST_REASON)])
+        let text = &text.as_bytes()[..text.len().min(LONGEST_REASON)];
+        self.say(kind, blamed, text.len() as u64, text)
     }
 
-    /// Reports the rank that this one waits for, unless a frame is half sent: a peer that does not
-    /// read the rest of it would not read this either.
-    pub(super) fn suspect(&mut self, blamed: u32) {
+    /// Reports the rank that this one has waited for so long, unless a frame is half sent: a peer
+    /// that does not read the rest of it would not read this either.
+    pub(super) fn suspect(&mut self, blamed: u32, waited: Duration) {
         if !self.is_half_sent() {
-            self.say(SUSPECT, blamed, &[]);
+            self.say(SUSPECT, blamed, waited.as_nanos() as u64, &[]);
         }
     }
 

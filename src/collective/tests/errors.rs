@@ -195,6 +195,29 @@ fn a_rank_that_comes_after_the_others_have_given_up_learns_it_when_it_closes() {
 }
 
 #[test]
+fn a_rank_that_learns_of_a_timeout_says_how_long_the_other_one_has_waited() {
+    for backend in OVER {
+        let left = AtomicU32::new(0);
+        let run = |mut group: Group| {
+            match group.rank().index() {
+                0 => group.set_timeout(IN_TIME),
+                1 => {
+                    wait_for(2, &left);
+                    return String::new();
+                }
+                _ => {}
+            }
+            let error = group.barrier().unwrap_err().to_string();
+            left.fetch_add(1, Ordering::Relaxed);
+            error
+        };
+        let [first, _, last] = over_one(backend, PLENTY, 3, &run).try_into().unwrap();
+        assert!(first.starts_with("rank 1 on ") && first.contains(" within 2 s: "), "{first}");
+        assert_eq!(last, first, "{backend}");
+    }
+}
+
+#[test]
 fn a_rank_that_comes_late_to_a_long_sum_blames_no_other_rank() {
     for backend in OVER {
         let left = AtomicU32::new(0);

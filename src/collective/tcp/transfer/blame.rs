@@ -50,7 +50,7 @@ impl Links {
         waited: Duration,
     ) -> CollectiveError {
         let seconds = waited.as_secs_f64();
-        self.peers.iter_mut().flatten().for_each(|peer| peer.suspect(suspect as u32));
+        self.peers.iter_mut().flatten().for_each(|peer| peer.suspect(suspect as u32, waited));
         let mut alive = vec![false; self.peers.len()];
         let mut blamed = vec![suspect];
         let mut reasons = Vec::new();
@@ -67,7 +67,7 @@ impl Links {
                 let Some(peer) = peer else { continue };
                 unsent += usize::from(!peer.say_rest());
                 match peer.last_words() {
-                    Some(Fault::Suspect { blamed: other }) => {
+                    Some(Fault::Suspect { blamed: other, .. }) => {
                         alive[index] = true;
                         blamed.push(other as usize);
                     }
@@ -146,12 +146,12 @@ impl Links {
                 }
                 None => (index as u32, Reason::Lost(reason)),
             },
-            Fault::Suspect { blamed } => {
+            Fault::Suspect { blamed, waited } => {
                 // A rank that suspects one that does not exist is itself to blame.
                 let exists = (blamed as usize) < self.peers.len();
                 let blamed = if exists { blamed as usize } else { index };
                 let suspect = self.long_awaited().unwrap_or(blamed);
-                return self.attribute_timeout(suspect, Some((index, blamed)), self.timeout);
+                return self.attribute_timeout(suspect, Some((index, blamed)), waited);
             }
             Fault::Abort { blamed, reason } => self.blame(index, blamed, reason),
             Fault::Differs(call) => {
@@ -582,7 +582,7 @@ mod tests {
 
     #[test]
     fn a_rank_on_a_busy_host_that_reports_late_that_it_waits_too_is_not_blamed() {
-        let error = error_after(|one| one.suspect(2));
+        let error = error_after(|one| one.suspect(2, PLENTY));
         assert!(matches!(error, CollectiveError::TimedOut { rank: 2, .. }), "{error}");
     }
 
