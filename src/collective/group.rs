@@ -13,6 +13,7 @@ use super::error::{CollectiveError, Result};
 use super::transport::{Alone, Transport};
 use crate::cluster::info::ClusterInfo;
 use crate::value::rank::Rank;
+use mpienv_core::seam::RANKS;
 
 pub use untyped::Announced;
 
@@ -232,7 +233,7 @@ impl Group {
     ///
     /// Their calls fail at once, with an error that names this rank, `code` and `reason`: its first
     /// 900 bytes, and [`printable`](mpienv_core::printable) characters only. This call returns;
-    /// then exit with `code`.
+    /// then exit with `code`. A `code` of 0, which would hide the failure, counts as 3.
     ///
     /// Over MPI, a blocked call cannot fail. This rank prints the reason to stderr, unless it is
     /// empty, and exits all ranks of the job, including itself, with `code`: this call does not
@@ -257,7 +258,7 @@ impl Group {
     /// ```
     #[doc(alias("MPI_Abort"))]
     pub fn abort(&mut self, code: u8, reason: &str) {
-        self.transport.abort(code, reason);
+        self.transport.abort(if code == 0 { RANKS } else { code }, reason);
     }
 
     /// Returns a handle that ends the calls of this group from another thread.

@@ -117,6 +117,21 @@ fn all_other_ranks_name_a_rank_that_aborts_although_it_stays() {
 }
 
 #[test]
+fn a_rank_that_aborts_with_a_code_of_0_is_named_with_that_of_a_failure() {
+    for (over, errors) in over_each(2, |group| {
+        if group.rank().index() == 1 {
+            // What is left of it in a byte is 0.
+            group.abort(256_u32 as u8, "");
+        }
+        group.barrier().unwrap_err().to_string()
+    }) {
+        for error in errors {
+            assert!(error.contains("it aborted with exit code 3"), "{over}: {error}");
+        }
+    }
+}
+
+#[test]
 fn messages_and_means_are_named_as_the_program_calls_them() {
     for (over, errors) in over_each(2, |group| match group.rank().index() {
         0 => group.send_receive(&[1.0_f64], 1, &mut [0.0], 1).unwrap_err().to_string(),
