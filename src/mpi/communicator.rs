@@ -340,7 +340,7 @@ impl Communicator {
     }
 
     /// Exits this process and all other ranks of the job (`MPI_Abort`), with this exit code if MPI
-    /// supports it.
+    /// supports it. A code of 0 counts as 3.
     ///
     /// No values are dropped, and no buffer of this process is flushed. This call first waits for
     /// 0.1 s, so that the launcher can pass on what this process has written. Without the wait,

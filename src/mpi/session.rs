@@ -163,12 +163,12 @@ impl Session {
         Ok(())
     }
 
-    /// Exits all ranks. Returns only if MPI cannot.
+    /// Exits all ranks, with 3 in place of 0. Returns only if MPI cannot.
     pub(super) fn abort(&self, code: i32) {
         // Another thread may be in a call that never returns.
         let is_finalized = self.state.try_lock().is_ok_and(|state| *state == State::Finalized);
         if !is_finalized && self.owner.is_here() {
-            self.loaded.api.abort(self.loaded.api.constants.comm_world, code);
+            self.loaded.abort(code);
         }
     }
 }
@@ -202,6 +202,14 @@ impl Drop for Session {
     }
 }
 
+impl Loaded {
+    /// Aborts the job. A code of 0 would hide that it has failed.
+    fn abort(&self, code: i32) {
+        let code = if code == 0 { RANKS.into() } else { code };
+        self.api.abort(self.api.constants.comm_world, code);
+    }
+}
+
 /// Whether this process leaves MPI without MPI_Finalize, whatever its exit code is.
 static LEAVES: AtomicBool = AtomicBool::new(false);
 
@@ -226,8 +234,7 @@ fn abort_at_exit(loaded: &'static Loaded, rank: Rank) {
             }
             // MPICH's launcher does not read what it has not read yet once it ends the job.
             thread::sleep(TO_BE_READ);
-            let code = if code == 0 { RANKS.into() } else { code };
-            loaded.api.abort(loaded.api.constants.comm_world, code);
+            loaded.abort(code);
         }
     }
 
