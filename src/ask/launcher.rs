@@ -1,10 +1,11 @@
 //! Asks the launcher what its variables do not say: rank 0's host, and the nodes.
 
-use std::fs::File;
+use std::fs::{File, TryLockError};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use mpienv_core::seam::{ASK, MpiFamily, PMIX_RANK, Server, refused};
 use mpienv_core::{
@@ -87,8 +88,12 @@ pub fn ask_if_needed(
     let Some((mut link, patience)) = link(&info)? else { return Ok(info) };
     let (rank, size) = (info.rank().index(), info.world_size());
     let question = Question { rank, size, host: host_name(), patience };
-    let _turn = process_of_rank(&info, link.server()).and_then(wait_for_turn);
+    let process = process_of_rank(&info, link.server());
     let ask = || {
+        let _turn = match process {
+            Some(process) => Turn::wait(process, patience)?,
+            None => None,
+        };
         // From the first word on, the launcher takes this process for an MPI program.
         if let Some(keep) = keep.filter(|_| needs_goodbye(&info, &link)) {
             let kept = connection(&info, &link).and_then(keep).and_then(|()| link.mark_kept());
@@ -208,13 +213,36 @@ fn needs_goodbye(info: &ClusterInfo, link: &Link) -> bool {
     info.launcher().spec().mpi == MpiFamily::Mpich && !link.is_kept()
 }
 
-/// Waits until no other process below this one asks: they share its connection, and would get each
-/// other's answers. The turn ends when the file is closed.
-fn wait_for_turn(process: u32) -> Option<File> {
-    // Another user cannot open this file, and so cannot hold up the job.
-    let file = File::open(format!("/proc/{process}/environ")).ok()?;
-    file.lock().ok()?;
-    Some(file)
+/// The right to ask, which one process of a rank has at a time: they share its connection, and would
+/// get each other's answers.
+struct Turn(File);
+
+impl Turn {
+    /// Waits for it. `None` if the system cannot tell.
+    fn wait(process: u32, patience: Duration) -> Result<Option<Turn>, String> {
+        const PAUSE: Duration = Duration::from_millis(5);
+        let until = Instant::now() + patience;
+        // Another user cannot open this file, and so cannot hold up the job.
+        let Ok(file) = File::open(format!("/proc/{process}/environ")) else { return Ok(None) };
+        loop {
+            match file.try_lock() {
+                Ok(()) => return Ok(Some(Turn(file))),
+                Err(TryLockError::Error(_)) => return Ok(None),
+                Err(TryLockError::WouldBlock) if Instant::now() < until => thread::sleep(PAUSE),
+                Err(TryLockError::WouldBlock) => {
+                    let waited = patience.as_secs_f64();
+                    return Err(format!("another process of this rank has asked for {waited} s"));
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        // A child that was forked meanwhile has the file, too.
+        let _ = self.0.unlock();
+    }
 }
 
 fn connection(info: &ClusterInfo, link: &Link) -> io::Result<Connection> {

@@ -358,7 +358,7 @@ pub(crate) fn stale_place(ended: Option<String>) -> Option<Finding> {
     Some(Finding::warning(
         "stale-place",
         ended?,
-        "the launcher that set these variables has ended, or ran on another host: the rank and size are left from it",
+        "the launcher that set these variables has probably ended, or ran on another host: the rank and size are left from it",
         "start the program with the launcher, or use a shell without its variables",
     ))
 }

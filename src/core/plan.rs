@@ -341,7 +341,7 @@ fn context_of(
     for (name, count) in info.own_threads(options.threads) {
         seen.put(name, Some(&count.to_string()));
     }
-    seen.put_starter(launcher, &info.inherited);
+    seen.put_starters(&info.inherited);
     let Meeting { addr, addr_scope, port_scope, token_scope, .. } = &info.meeting;
     let addr = addr.as_ref().ok().filter(|_| *addr_scope == Scope::Job);
     let server = addr.and_then(|addr| Server::of_master(&addr.source));
@@ -357,6 +357,7 @@ fn context_of(
         launcher,
         master_addr: addr.map(|addr| addr.value.to_string()),
         master_port: (*port_scope == Scope::Job).then(|| info.master_port().to_string()),
+        is_port_chosen: *port_scope == Scope::Job && info.meeting.default_port.is_used,
         token: token.filter(|_| *token_scope == Scope::Job).map(str::to_owned),
         server,
         place: Some(info.rank())

@@ -5,7 +5,6 @@ use std::iter;
 use std::path::PathBuf;
 
 use crate::cluster::azure::AzureVars;
-use crate::cluster::context::Context;
 use crate::cluster::info::ClusterInfo;
 use crate::cluster::master::Scope;
 use crate::environment::{Environment, Variables as _};
@@ -55,11 +54,7 @@ impl ClusterInfo {
     /// by an mpienv around this process, which may start several jobs.
     pub fn default_port_range(&self) -> Option<PortRange> {
         let default = &self.meeting.default_port;
-        let is_of_outer = || {
-            let outer = Context::find(self.environment()).ok().flatten();
-            outer.and_then(|outer| outer.master_port) == Some(self.master_port().to_string())
-        };
-        (default.is_used || is_of_outer()).then_some(default.range)
+        default.is_used.then_some(default.range)
     }
 
     /// Returns how many consecutive ranks each host has, in the order of the ranks. `None` if that is

@@ -353,6 +353,9 @@ fn a_place_that_is_left_from_an_ended_hydra_or_launch_is_named_where_it_is_used(
         assert_eq!(found.matches("warning [stale-place]: ").count(), 1, "{start}: {found}");
         assert!(found.starts_with("rank 1 of 2\n"), "{start}: {found}");
     }
+    let simulated =
+        ["simulate", "--launcher", "hydra", "--ppn", "2", "--", "mpienv", "exec", "--", "true"];
+    assert_eq!(run(&simulated, &[]).2, "");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! A group of connected ranks: all or some of the job's.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use super::peer::{Fault, Transfer};
@@ -178,9 +178,14 @@ impl Members {
 
 impl Drop for Members {
     fn drop(&mut self) {
-        // Another group, which shares the connections, may outlast the panic.
+        // Another group, which shares the connections, may outlast the panic. If it is in a call
+        // in another thread, that may last, and in a forked child forever.
         if std::thread::panicking() {
-            self.links().leave_panicking();
+            match self.links.try_lock() {
+                Ok(mut links) => links.leave_panicking(),
+                Err(TryLockError::Poisoned(links)) => links.into_inner().leave_panicking(),
+                Err(TryLockError::WouldBlock) => {}
+            }
         }
     }
 }

@@ -9,9 +9,11 @@ use std::time::Duration;
 use super::mpi_library::MpiLibrary;
 use crate::{ClusterInfo, Environment, Host, Launcher, host_name};
 use mpienv_ask::seam::{self, interfaces};
-use mpienv_core::seam::ancestors_in_job;
+use mpienv_core::seam::{SIMULATED, ancestors_in_job};
 use mpienv_launch::seam::{Cpus, Topology, allowed_cpus, count_cores, topology, usable_cpus};
 use mpienv_rendezvous::seam::listen::{PortState, state_of};
+use rustix::io::Errno;
+use rustix::process::{Pid, test_kill_process};
 
 /// What the checks inspect besides the environment.
 #[derive(Clone, Debug)]
@@ -126,31 +128,32 @@ pub(crate) fn ended_task(environment: &Environment) -> Option<u32> {
 }
 
 /// Returns what shows that the Hydra or the `mpienv launch` that gave this place has ended: both end
-/// what they have started. `None` in a container with process IDs of its own.
+/// what they have started. `None` in a container with process IDs of its own, and if the launcher
+/// is only simulated.
 pub(crate) fn ended_launcher(info: &ClusterInfo) -> Option<String> {
     let environment = info.environment();
-    let is_there = |path: String| Path::new(&path).exists();
     let what = match info.launcher() {
         Launcher::Hydra => {
             let fd: u32 = environment.get("PMI_FD")?.to_str()?.parse().ok()?;
-            let is_left = info.starter().is_none() && !is_there(format!("/proc/self/fd/{fd}"));
-            is_left.then(|| {
-                format!("PMI_FD is {fd}, which is not open, and no parent process is Hydra's")
+            let open = fs::read_link(format!("/proc/self/fd/{fd}")).unwrap_or_default();
+            let is_open = open.to_string_lossy().starts_with("socket:");
+            (!is_open && info.starter().is_none()).then(|| {
+                format!("PMI_FD is {fd}, which is no socket here, and no parent process is Hydra's")
             })
         }
         Launcher::User => {
             let id =
                 |name: &str| name.strip_prefix("MPIENV_LAUNCH_")?.split('_').next()?.parse().ok();
-            let launches: Vec<u32> = environment.names().filter_map(id).collect();
-            let have_ended = launches.iter().all(|id| !is_there(format!("/proc/{id}")));
-            let last = launches.last().filter(|_| have_ended);
-            last.map(|id| {
+            // The end of an outer one would have ended the inner one.
+            let has_ended = |id: &Pid| test_kill_process(*id) == Err(Errno::SRCH);
+            let mut launches = environment.names().filter_map(id).filter_map(Pid::from_raw);
+            launches.find(has_ended).map(Pid::as_raw_pid).map(|id| {
                 format!("`mpienv launch` was process {id}, and this host has no process {id}")
             })
         }
         _ => None,
     };
-    what.filter(|_| is_in_first_namespace())
+    what.filter(|_| is_in_first_namespace() && !environment.is_set(SIMULATED))
 }
 
 fn is_in_first_namespace() -> bool {

@@ -13,8 +13,9 @@ use crate::environment::Environment;
 use crate::error::Error;
 use crate::launcher::placement::Placement;
 use crate::launcher::starter::Starter;
-use crate::launcher::{Launcher, VARIABLES, batch, flux, is_shared, pbs, slurm};
+use crate::launcher::{Launcher, VARIABLES, batch, flux, is_shared, markers, pbs, slurm};
 use crate::value::job::fnv_1a;
+use crate::value::port::Port;
 use crate::value::rank::Rank;
 use crate::value::sourced::by;
 
@@ -71,6 +72,8 @@ const ONE_OF_RANKS: &str = "rank";
 const ONE_OF_NODES: &str = "node-rank";
 /// The value of `binding` for a program that keeps the launcher's binding to cores.
 const KEPT: &str = "kept";
+/// The value of `chosen` for a port that mpienv has chosen.
+const PORT: &str = "port";
 /// The value of `several` for a process that is probably one of several.
 const PROBABLY: &str = "probably";
 /// The value of `alone` for a process by itself that a user asked for.
@@ -95,17 +98,21 @@ impl Seen {
         }
     }
 
-    /// Records the process that started the launcher's ranks on this node. MPICH gives the ranks of
+    /// Records the process that started each launcher's ranks on this node. MPICH gives the ranks of
     /// two jobs the same variables.
-    pub(crate) fn put_starter(&mut self, launcher: Launcher, environment: &Environment) {
-        self.put(STARTER, starter(launcher, environment).as_deref());
+    pub(crate) fn put_starters(&mut self, environment: &Environment) {
+        for marker in markers(environment) {
+            let starter = Starter::of(marker.launcher, environment);
+            self.0.extend(starter.map(|starter| (starter_of(marker.launcher), starter.born())));
+        }
     }
 
-    /// Returns whether another process than the recorded one has started the launcher's ranks.
-    pub(crate) fn has_other_starter(&self, launcher: Launcher, environment: &Environment) -> bool {
-        let starter = || starter(launcher, environment);
-        let recorded = self.0.get(STARTER);
-        recorded.is_some_and(|id| starter().is_some_and(|now| hash(now.as_bytes()) != *id))
+    /// Returns whether another process than the recorded one has started the launcher's ranks, and
+    /// not before it: a process whose parents have exited may be below an outer launcher.
+    pub(crate) fn has_newer_starter(&self, launcher: Launcher, environment: &Environment) -> bool {
+        let starter = || Starter::of(launcher, environment);
+        let recorded = self.0.get(&starter_of(launcher));
+        recorded.is_some_and(|&born| starter().is_some_and(|starter| starter.born() > born))
     }
 
     /// Returns whether a variable is recorded and has the same value now.
@@ -160,11 +167,9 @@ fn may_number<'a>(environment: &'a Environment) -> impl Iterator<Item = &'a str>
     VARIABLES.iter().copied().chain(OTHERS).chain(jobs).chain(foreign::names(environment))
 }
 
-/// The name under which the process that started the ranks is recorded. No variable has it.
-const STARTER: &str = "started-by";
-
-fn starter(launcher: Launcher, environment: &Environment) -> Option<String> {
-    Starter::of(launcher, environment).map(|starter| starter.job().value.id)
+/// The name under which the process that started a launcher's ranks is recorded. No variable has it.
+fn starter_of(launcher: Launcher) -> String {
+    format!("starter-of-{launcher}")
 }
 
 fn is_of_launcher(name: &str) -> bool {
@@ -200,6 +205,8 @@ pub(crate) struct Context {
     pub master_addr: Option<String>,
     /// The same for `MASTER_PORT`.
     pub master_port: Option<String>,
+    /// Whether no user and no platform has chosen that port.
+    pub is_port_chosen: bool,
     /// The job's token, if no variable holds it.
     pub token: Option<String>,
     /// Which of the launcher's servers it has asked for the `MASTER_ADDR`.
@@ -262,6 +269,11 @@ impl Context {
         })
     }
 
+    /// Returns whether mpienv has chosen this port, and not a user or a platform.
+    pub(super) fn has_chosen_port(&self, port: Port) -> bool {
+        self.is_port_chosen && self.master_port == Some(port.to_string())
+    }
+
     pub(crate) fn parse(text: &str) -> Option<Context> {
         let (text, token) = match text.split_once(" token=") {
             Some((text, token)) => (text, Some(token.to_owned())),
@@ -275,6 +287,7 @@ impl Context {
             launcher: words.next()?.parse().ok()?,
             master_addr: None,
             master_port: None,
+            is_port_chosen: false,
             token,
             server: None,
             place: None,
@@ -290,6 +303,7 @@ impl Context {
             match word.split_once('=') {
                 Some(("addr", host)) => context.master_addr = Some(host.to_owned()),
                 Some(("port", port)) => context.master_port = Some(port.to_owned()),
+                Some(("chosen", PORT)) => context.is_port_chosen = true,
                 Some(("from", from)) => {
                     context.server = Server::ALL.into_iter().find(|server| server.word() == from);
                 }
@@ -318,6 +332,7 @@ impl Context {
         for (name, value) in [
             ("addr", self.master_addr.clone()),
             ("port", self.master_port.clone()),
+            ("chosen", self.is_port_chosen.then(|| PORT.to_owned())),
             ("from", self.server.map(|server| server.word().to_owned())),
             (
                 if self.place.is_some_and(|(_, is_node)| is_node) {
@@ -369,6 +384,7 @@ mod tests {
             launcher: Launcher::Hydra,
             master_addr,
             master_port,
+            is_port_chosen: true,
             token,
             server: Some(Server::Pmix),
             place: Rank::new(3, 4).ok().map(|rank| (rank, true)),

@@ -264,7 +264,10 @@ fn decide_meeting(
     let wrong = placement.not_master.take().filter(|(host, _)| found == Some(host));
     findings.extend(wrong.map(|(_, finding)| finding));
     findings.extend(lints::privileged_ports(&overrides.port_range));
-    let (port, default_port) = master::port(environment, placement, azure.is_some(), overrides)?;
+    let (port, mut default_port) =
+        master::port(environment, placement, azure.is_some(), overrides)?;
+    default_port.is_used |= port.source == master::MASTER_PORT
+        && own.is_some_and(|own| own.has_chosen_port(port.value));
 
     // Some launchers set the job's master together with the rank.
     let comes_along = placement.launcher().spec().sets_master();

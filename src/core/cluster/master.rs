@@ -68,7 +68,8 @@ pub(crate) struct DefaultPort {
     pub port: Port,
     /// Whether it is derived from this job, so that other jobs do not share it.
     pub is_derived: bool,
-    /// Whether the ranks meet there, because nothing sets another one.
+    /// Whether the ranks meet there, because nothing sets another one, or where an mpienv around
+    /// this process has chosen.
     pub is_used: bool,
     /// The range from which ports are derived.
     pub range: PortRange,

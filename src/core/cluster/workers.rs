@@ -106,6 +106,7 @@ impl ClusterInfo {
     pub fn set_own_port(&mut self, port: Port, source: &'static str) {
         self.meeting.port = Sourced::new(port, source);
         self.meeting.port_scope = Scope::Job;
+        self.meeting.default_port.is_used = true;
     }
 
     /// Gives the job a token that only its own ranks have, unless the user has given a secret.

@@ -64,6 +64,12 @@ impl Starter {
         None
     }
 
+    /// Returns a number that is higher for a process that started later on this host.
+    pub(crate) fn born(&self) -> u64 {
+        // Linux numbers processes below 2^22.
+        self.process.start << 22 | u64::from(self.process.id)
+    }
+
     /// Returns the job whose ranks this process starts.
     pub(crate) fn job(&self) -> Sourced<Job> {
         let Starter { program, process: Process { id, start, .. }, .. } = self;

@@ -223,7 +223,11 @@ impl Running {
             // This process sends SIGKILL only after the grace period, and reaps none of those
             // workers here. If it is sent later, the request to exit may be the reason.
             let may_be_cause = asked.is_some_and(|asked| match is_killed(status) {
-                true => member.is_dying || asked.elapsed() < CAUSE_WITHIN,
+                // A script may have killed its command because it was asked to exit.
+                true => {
+                    let is_itself = signal(status).is_some();
+                    member.is_dying || is_itself && asked.elapsed() < CAUSE_WITHIN
+                }
                 false => member.is_dying && !status.success() && !has_lost_another(status),
             });
             let known = self.cause.as_ref().map(|(_, known)| *known);

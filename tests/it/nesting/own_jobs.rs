@@ -143,15 +143,49 @@ fn the_ranks_of_jobs_of_hydra_below_exec_of_hydra_have_the_port_of_their_job() {
     if !is_there("mpiexec.hydra") {
         return;
     }
-    let inner = "mpiexec.hydra -n 2 mpienv exec -q -- sh -c 'echo $MASTER_PORT'";
-    let start = "mpiexec.hydra -n 2 mpienv exec --";
-    let script = format!("{start} sh -c \"echo \\$MASTER_PORT; {}\"", inner.replace('$', "\\$"));
-    let mut ports = BTreeMap::<_, u32>::new();
-    for port in lines(&mut nested(&script)) {
-        *ports.entry(port).or_default() += 1;
+    let say = "echo $WORLD_SIZE $MASTER_PORT";
+    for exec in ["exec", "exec --launcher alone"] {
+        let inner = format!("{say}; mpiexec.hydra -n 2 mpienv exec -q -- sh -c '{say}'");
+        let script =
+            format!("mpiexec.hydra -n 2 mpienv {exec} -- sh -c \"{}\"", inner.replace('$', "\\$"));
+        let mut ports = BTreeMap::<_, usize>::new();
+        for port in lines(&mut nested(&script)) {
+            *ports.entry(port).or_default() += 1;
+        }
+        let of_size = |size: &str| {
+            let ports = ports.iter().filter(|(port, _)| port.starts_with(size));
+            ports.map(|(_, ranks)| *ranks).collect::<Vec<_>>()
+        };
+        // Those of the outer job, and of the two inner ones.
+        let (two, one) = if exec == "exec" { (3, 0) } else { (2, 2) };
+        assert_eq!((of_size("2 "), of_size("1 ")), (vec![2; two], vec![1; one]), "{ports:?}");
     }
-    // Those of the outer job, and of the two inner ones.
-    assert_eq!(ports.into_values().collect::<Vec<_>>(), [2, 2, 2]);
+}
+
+#[test]
+fn a_process_whose_parents_have_exited_stays_in_its_job_below_an_outer_launcher() {
+    if !is_there("mpiexec.hydra") {
+        return;
+    }
+    // It becomes a child of the launch, above which the outer job's proxy is.
+    let folder = tempfile::tempdir().unwrap();
+    let say = "mpienv exec -- sh -c 'echo $RANK $MASTER_PORT'";
+    let rank = format!(
+        "{say} >$1/own.$PMI_RANK; (setsid sh -c 'until test $(ps -o ppid= $$) -ne $0; do sleep 0.01; done; \
+         {} >$1/new.$PMI_RANK; mv $1/new.$PMI_RANK $1/later.$PMI_RANK' $$ $1 &); \
+         until test -e $1/later.$PMI_RANK; do sleep 0.01; done",
+        say.replace('\'', "\"").replace('$', "\\$")
+    );
+    std::fs::write(folder.path().join("rank.sh"), rank).unwrap();
+    let at = folder.path().display();
+    let job = format!("mpiexec.hydra -n 2 mpienv exec -- sh {at}/rank.sh {at}");
+    lines(&mut nested(&format!(
+        "mpiexec.hydra -n 1 mpienv launch --nproc-per-node 1 --allow-launcher -- {job}"
+    )));
+    let read = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap();
+    for rank in ["0", "1"] {
+        assert_eq!(read(&format!("later.{rank}")), read(&format!("own.{rank}")), "{rank}");
+    }
 }
 
 #[test]

@@ -188,13 +188,16 @@ fn changed<'a>(environment: &'a Environment, context: &Context) -> Vec<Marker<'a
     let changes: Vec<_> = markers(environment).filter_map(change).collect();
     // A launcher that also sets another launcher's variables is recognized by its own.
     let Some(surest) = changes.iter().map(|(change, _)| *change).min() else {
+        let is_newer =
+            |marker: &Marker<'_>| context.seen.has_newer_starter(marker.launcher, environment);
+        if let Some(newer) = markers(environment).find(is_newer) {
+            return vec![newer];
+        }
         // A worker's master may differ from the one it was given: a script's ranks may have the
         // same numbers.
         let mut masters = [master::MASTER_ADDR, master::MASTER_PORT].into_iter();
-        let is_new = match context.launcher {
-            Launcher::User => masters.any(|name| context.seen.is_changed(environment, name)),
-            launcher => context.seen.has_other_starter(launcher, environment),
-        };
+        let is_new = context.launcher == Launcher::User
+            && masters.any(|name| context.seen.is_changed(environment, name));
         return find(environment, context.launcher).into_iter().filter(|_| is_new).collect();
     };
     // If only shared variables changed, a launcher that always sets a new value of its own did not
