@@ -138,7 +138,9 @@ pub(crate) fn ended_launcher(info: &ClusterInfo) -> Option<String> {
             let open = fs::read_link(format!("/proc/self/fd/{fd}")).unwrap_or_default();
             let is_open = open.to_string_lossy().starts_with("socket:");
             (!is_open && info.starter().is_none()).then(|| {
-                format!("PMI_FD is {fd}, which is no socket here, and no parent process is Hydra's")
+                format!(
+                    "PMI_FD is {fd}, which is not a socket here, and no parent process is Hydra's"
+                )
             })
         }
         Launcher::User => {
