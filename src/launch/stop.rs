@@ -75,18 +75,20 @@ pub(super) fn is_request(signal: i32) -> bool {
     matches!(signal, SIGINT | SIGTERM)
 }
 
-/// Returns whether such a signal has ended a process, or the last command of a shell, which exits
-/// with 128 and the signal's number then.
-pub(super) fn is_by_request(status: ExitStatus) -> bool {
-    let of_shell = || status.code()?.checked_sub(128);
-    signal(status).or_else(of_shell).is_some_and(is_request)
+/// Returns the signal that has ended a process, or the last command of a shell, which exits with 128
+/// and the signal's number then.
+pub(super) fn ended_by(status: ExitStatus) -> Option<i32> {
+    signal(status).or_else(|| status.code()?.checked_sub(128))
 }
 
-/// Returns whether SIGKILL has ended a process, which gets no notice of it, or the last command of a
-/// shell, which exits with 128 and the signal's number then.
+/// Returns whether such a signal has ended a process or a shell's command.
+pub(super) fn is_by_request(status: ExitStatus) -> bool {
+    ended_by(status).is_some_and(is_request)
+}
+
+/// Returns whether SIGKILL has ended a process or a shell's command, which gets no notice of it.
 pub(super) fn is_killed(status: ExitStatus) -> bool {
-    let kill = Signal::KILL.as_raw();
-    signal(status) == Some(kill) || status.code() == Some(128 + kill)
+    ended_by(status) == Some(Signal::KILL.as_raw())
 }
 
 /// Returns the name of a request's signal, as users know it.

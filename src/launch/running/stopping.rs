@@ -10,7 +10,7 @@ use crate::job::{Event, Urgency};
 use crate::output::Captured;
 use crate::report::{How, LaunchReport, killed};
 use crate::stop::{
-    self, Request, SAME_REQUEST, SIGHUP, SIGPIPE, is_by_request, is_killed, is_request,
+    self, Request, SAME_REQUEST, SIGHUP, SIGPIPE, ended_by, is_by_request, is_killed, is_request,
 };
 use mpienv_core::seam::signal;
 use mpienv_core::{ErrorKind, host_name};
@@ -276,7 +276,7 @@ impl Running {
             return fault;
         }
         let rank = member.role.rank;
-        let is_asked = |code: i32| signal == Some(code) || status.code() == Some(128 + code);
+        let is_asked = |signal: i32| ended_by(status) == Some(signal);
         // A worker may exit because of another signal than the first: the others get SIGTERM.
         let stopped =
             request.filter(|request| is_asked(request.signal) || signal.is_some_and(is_request));
